@@ -19,7 +19,7 @@ from palio.protocol.limits import (
 )
 from palio.protocol.names import check_name
 from palio.routing.algorithms import ALGORITHMS, GraphKind
-from palio.server.hosts import Hosts
+from palio.server.hosts import Hosts, Origins
 from palio.server.multicast.interfaces import GroupAddresses
 from palio.server.settings import Auth, Broker, Configuration, Gateway, Tls
 
@@ -216,12 +216,13 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
         yield given, "set both tls.cert and tls.key, or neither"
     yield from _unproven(auth, tls)
     yield from _ungrouped(configuration)
-    for name, entries in (
-        ("webhooks.allow", configuration.webhooks.allow),
-        ("http.allowed_hosts", configuration.http.allowed_hosts),
+    for name, entries, read in (
+        ("webhooks.allow", configuration.webhooks.allow, Hosts),
+        ("http.allowed_hosts", configuration.http.allowed_hosts, Hosts),
+        ("http.allowed_origins", configuration.http.allowed_origins, Origins),
     ):
         try:
-            Hosts(entries)
+            read(entries)
         except InvalidConfiguration as error:
             yield name, str(error)
     host = configuration.listen.host

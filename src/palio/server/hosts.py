@@ -1,4 +1,4 @@
-"""`Hosts`: a list of machines as settings give it, by name, by address, or as "public".
+"""`Hosts`: machines that settings list, by name, by address, or as "public". `Origins`: web pages.
 
 | entry | stands for |
 |---|---|
@@ -133,3 +133,43 @@ def is_public(address: Address | None) -> bool:
     if isinstance(address, IPv6Address):
         return address in _GLOBAL_UNICAST and address.teredo is None
     return not address.is_reserved and address not in _PROTOCOLS and address != _PLATFORM
+
+
+_ORIGIN: Final = re.compile(
+    r"https?://(\*\.)?([a-z0-9_]([a-z0-9_.-]{0,252})|\[[0-9a-f:.]+\])(:([0-9]{1,5}|\*))?"
+)
+
+
+class Origins:
+    """Origins of web pages that a setting lists. A page's origin is scheme, name and port.
+
+    >>> origins = Origins(["https://*.example", "http://localhost:*"])
+    >>> [origins.allow(each) for each in ("https://app.example", "http://localhost:3000")]
+    [True, True]
+    >>> [origins.allow(each) for each in ("https://example", "https://app.example:8443", None)]
+    [False, False, False]
+    """
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        patterns = []
+        for entry in entries:
+            if entry == "*":
+                patterns.append(".*")
+            elif _ORIGIN.fullmatch(entry.lower()):
+                name, port, _ = re.escape(entry.lower()).partition(r":\*")
+                patterns.append(name.replace(r"\*", "[a-z0-9_.-]+") + (":[0-9]+" if port else ""))
+            else:
+                raise InvalidConfiguration(
+                    f"{entry!r:.80} is no origin; write scheme, name and port as in a browser: "
+                    "https://app.example, https://*.example, http://localhost:*, or *"
+                )
+        self.pattern: Final = "|".join(patterns)
+        """A regular expression that matches them; empty if there are none."""
+        self._read = re.compile(self.pattern)
+
+    def allow(self, origin: str | None) -> bool:
+        """Return whether a page of this origin is meant."""
+        return bool(self.pattern) and self._read.fullmatch(origin or "") is not None
+
+
+NO_ORIGINS: Final = Origins(())

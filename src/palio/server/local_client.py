@@ -301,6 +301,11 @@ class InternalClient(Application):
         return self._news[0]
 
     @property
+    def next_position(self) -> int:
+        """The position of what `next` returns; if there is none yet, at least this."""
+        return self._news[0].position if self._news else self._session.stream.received + 1
+
+    @property
     def after_next(self) -> News | None:
         """The message behind the one that `next` returns; None if there is none yet."""
         return self._news[1] if len(self._news) > 1 else None

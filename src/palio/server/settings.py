@@ -135,6 +135,13 @@ class Http(_Section, frozen=True, kw_only=True):
             "addresses, networks, *."
         ),
     ] = ()
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Origins of web pages that may use this broker: https://app.example, "
+            "https://*.example, http://localhost:*, *."
+        ),
+    ] = ()
 
 
 class Tls(_Section, frozen=True, kw_only=True):

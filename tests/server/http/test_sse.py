@@ -237,6 +237,8 @@ def test_a_frame_has_no_line_ends_within() -> None:
 class Scripted:
     """A feed that gives what it is told to."""
 
+    opened = ""
+
     def __init__(self, *chunks: list[Item] | Exception) -> None:
         self._chunks = chunks
         self.left = False

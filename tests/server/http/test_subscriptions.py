@@ -307,7 +307,9 @@ async def test_one_that_is_being_written_has_its_place() -> None:
 def test_parameters_of_a_query_are_typed_as_json() -> None:
     given = {"param.a": "10", "param.b": "1.5", "param.c": "true", "param.d": "IBM", "other": "1"}
     assert parameters(given) == {"a": 10, "b": 1.5, "c": True, "d": "IBM"}
-    assert parameters({"param.e": "[1]"}) == {"e": "[1]"}
+    assert parameters({"param.e": "[1]", "param.f": "{}"}) == {"e": [1], "f": "{}"}
+    assert parameters({"param.g": "'10'", "param.h": "'it''s'"}) == {"g": "10", "h": "it's"}
+    assert parameters({"param.i": "'", "param.j": "''"}) == {"i": "'", "j": ""}
 
 
 def test_an_unreadable_filter_is_told_with_its_place_in_the_document_and_in_the_text() -> None:

@@ -44,6 +44,11 @@ async def said(socket: ClientConnection) -> Any:
     return json.loads(await asyncio.wait_for(socket.recv(), WAIT_S))
 
 
+async def answer(socket: ClientConnection, **command: Any) -> Any:
+    await socket.send(json.dumps(command))
+    return await said(socket)
+
+
 async def test_messages_are_cloud_events_with_cursors() -> None:
     async with talking(subprotocols=[SUBPROTOCOL]) as (client, socket):
         assert socket.subprotocol == SUBPROTOCOL
@@ -56,16 +61,61 @@ async def test_messages_are_cloud_events_with_cursors() -> None:
 
 async def test_parameters_change_while_events_come() -> None:
     async with talking() as (client, socket):
-        await socket.send(json.dumps({"update": {"limit": 10}}))
-        await socket.send(json.dumps({"update": {"nothing": 1}}))
-        assert "no parameter :nothing" in (await said(socket))["error"]["message"]
+        assert (await answer(socket, update={"limit": 10}))["done"] == "update"
+        refused = await answer(socket, update={"nothing": 1}, id="a")
+        assert "no parameter :nothing" in refused["error"]["message"]
+        assert refused["id"] == "a"
         await publish(client, event(9))
         assert (await said(socket))["data"] == {"x": 9}
-        await socket.send(json.dumps({"update": {"limit": 1}}))
-        await socket.send("{}")
-        assert "error" in await said(socket)  # so the update before it is in force
+        assert (await answer(socket, update={"limit": 1}, id=7))["id"] == 7
         await publish(client, event(5), event(0))
         assert (await said(socket))["data"] == {"x": 0}
+
+
+@pytest.mark.parametrize(("value", "problem"), [("60", "is the text '60'"), (True, "is a boolean")])
+async def test_values_that_would_silence_the_stream_are_refused(value: Any, problem: str) -> None:
+    async with talking() as (client, socket):
+        refused = await answer(socket, update={"limit": value})
+        assert problem in refused["error"]["message"]
+        await publish(client, event(4))
+        assert (await said(socket))["data"] == {"x": 4}
+
+
+async def test_a_value_in_quotes_is_a_text_in_a_query_too() -> None:
+    async with broker() as server, listening(server) as client:
+        answer = await client.get(f"/events?filter={quote('x < :limit')}&param.limit='5'")
+        assert answer.status_code == 400
+        assert "is the text '5'" in answer.text
+
+
+async def test_the_filter_of_a_connection_is_replaced() -> None:
+    async with talking() as (client, socket):
+        other = {"filter": "data.x IN :some", "parameters": {"some": [7, 8]}}
+        assert (await answer(socket, replace=other))["done"] == "replace"
+        await publish(client, event(1), event(8))
+        assert (await said(socket))["data"] == {"x": 8}
+        for wrong in ({"filter": "x <"}, {"filter": "x < :y"}, {"file": "x"}, 5):
+            assert "error" in await answer(socket, replace=wrong)
+        await publish(client, event(1), event(7))
+        assert (await said(socket))["data"] == {"x": 7}
+
+
+async def test_a_kept_subscription_is_not_replaced_by_one_of_its_connections() -> None:
+    async with broker() as server, listening(server) as client:
+        made = (await client.post("/subscriptions", json={})).json()
+        async with connect(address(client, f"/subscriptions/{made['id']}/events")) as socket:
+            refused = await answer(socket, replace={"filter": "x > 1"})
+            assert f"PUT /subscriptions/{made['id']}" in refused["error"]["message"]
+
+
+async def test_a_connection_that_breaks_before_any_event_is_resumed_without_a_gap() -> None:
+    async with talking() as (client, socket):
+        opened = (await answer(socket, update={}))["opened"]
+        await socket.close()
+        await publish(client, event(1), event(2))
+        async with connect(address(client, f"{FILTERED}&cursor={opened}")) as again:
+            assert [(await said(again))["data"]["x"] for _ in range(2)] == [1, 2]
+            assert (await answer(again, update={}))["opened"] == opened
 
 
 @pytest.mark.parametrize(
@@ -100,6 +150,7 @@ async def test_commands_are_limited(beyond: int) -> None:
             assert ended.value.rcvd is not None
             assert ended.value.rcvd.code == CloseCode.MESSAGE_TOO_BIG
         else:
+            assert (await said(socket))["done"] == "update"
             await publish(client, event(9))
             assert (await said(socket))["data"] == {"x": 9}
 
@@ -107,6 +158,7 @@ async def test_commands_are_limited(beyond: int) -> None:
 async def test_commands_may_come_in_fragments() -> None:
     async with talking() as (client, socket):
         await socket.send([*'{"update": {"limit": 10}}', "", " " * 1_000])
+        assert (await said(socket))["done"] == "update"
         await publish(client, event(9))
         assert (await said(socket))["data"] == {"x": 9}
 
@@ -120,9 +172,7 @@ async def test_acknowledging_and_coming_back(tmp_path: Path) -> None:
             await publish(client, event(number), query="?durable=true")
         async with connect(address(client, path)) as socket:
             cursors = [(await said(socket))[CURSOR] for _ in range(3)]
-            await socket.send(json.dumps({"acknowledge": cursors[0]}))
-            await socket.send("{}")
-            assert "error" in await said(socket)
+            assert await answer(socket, acknowledge=cursors[0]) == {"done": "acknowledge"}
         async with connect(address(client, path)) as socket:
             assert (await said(socket))["data"] == {"x": 1}
         async with connect(address(client, f"{path}?cursor={cursors[1]}")) as socket:
@@ -173,6 +223,40 @@ async def test_pages_of_other_sites_hear_nothing_where_nobody_shows_a_token(
                 with pytest.raises(
                     ConnectionClosed, match="may do nothing at a broker that asks for no token"
                 ):
+                    await socket.recv()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin", "opens"),
+    [
+        ("https://app.example", "https://app.example", True),
+        ("https://*.example", "https://app.example", True),
+        ("http://localhost:*", "http://localhost:3000", True),
+        ("http://localhost:*", "http://localhost.evil.example:3000", False),
+        ("https://app.example", "http://app.example", False),
+        ("https://*.example", "https://evilexample", False),
+        ("*", "null", True),
+    ],
+)
+async def test_pages_of_listed_origins_may_use_a_broker_without_tokens(
+    allowed: str, origin: str, opens: bool
+) -> None:
+    http = {"port": 0, "allowed_origins": [allowed]}
+    headers = {"origin": origin, "sec-fetch-site": "cross-site"}
+    async with broker() as server, listening(server, http=http) as client:
+        answer = await client.post("/subscriptions", json={}, headers=headers)
+        assert answer.status_code == (201 if opens else 403)
+        granted = answer.headers.get("access-control-allow-origin")
+        assert granted == (origin if opens else None)
+        asked = headers | {"access-control-request-method": "PUT"}
+        preflight = await client.options("/subscriptions/1", headers=asked)
+        assert preflight.is_success is opens
+        async with connect(address(client, FILTERED), additional_headers=headers) as socket:
+            if opens:
+                await publish(client, event(1))
+                assert (await said(socket))["data"] == {"x": 1}
+            else:
+                with pytest.raises(ConnectionClosed, match="allowed_origins"):
                     await socket.recv()
 
 

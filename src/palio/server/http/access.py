@@ -17,6 +17,7 @@ from palio.node.authority import ANYONE, Authority, Principal
 from palio.node.effects import Moment
 from palio.protocol.names import check_name
 from palio.server.connection_limiter import ConnectionSlot
+from palio.server.hosts import NO_ORIGINS, Origins
 
 MAX_BODY_BYTES: Final = 4 << 20
 """A request's body: some thousand events of a kilobyte."""
@@ -57,9 +58,12 @@ class Access:
     EventSource and WebSocket send no headers of their own.
     """
 
-    def __init__(self, authority: Authority, moment: Callable[[], Moment]) -> None:
+    def __init__(
+        self, authority: Authority, moment: Callable[[], Moment], origins: Origins = NO_ORIGINS
+    ) -> None:
         self._authority = authority
         self._moment = moment
+        self._origins = origins
 
     def caller(self, connection: HTTPConnection, *known: str) -> HttpCaller:
         """The caller of a request; `NotAuthenticated` if it shows no good token.
@@ -77,7 +81,7 @@ class Access:
                 raise NotAuthenticated("the header authorization is `Bearer` and a token")
         principal = self._authority.authenticate(token.strip(), "", self._moment())
         caller = HttpCaller(principal, token.strip())
-        if caller.name == ANYONE:
+        if caller.name == ANYONE and not self._origins.allow(connection.headers.get("origin")):
             _check_site(connection)
         slot = _slot(connection.scope)
         if slot is not None:
@@ -118,8 +122,9 @@ def _check_site(connection: HTTPConnection) -> None:
     origin, site = headers.get("origin", own), headers.get("sec-fetch-site", "none")
     if origin != own or site not in ("same-origin", "none"):
         raise NotPermitted(
-            "a page of another site may do nothing at a broker that asks for no token (auth.keys); "
-            f"this is {own!r:.100}, and the page is of {origin!r:.100} ({site!r:.20})"
+            "a page of another site may do nothing at a broker that asks for no token; add its "
+            f"origin to http.allowed_origins: this is {own!r:.100}, and the page is of "
+            f"{origin!r:.100} ({site!r:.20})"
         )
 
 

@@ -23,8 +23,9 @@ import uvicorn
 from cryptography import x509
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Match, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -35,7 +36,7 @@ from palio.node.limits import FEW_RECEIVERS
 from palio.node.readiness import Readiness
 from palio.protocol.addresses import bracketed
 from palio.server.configuring import is_any
-from palio.server.hosts import Hosts
+from palio.server.hosts import Hosts, Origins
 from palio.server.http.access import Access, accounted
 from palio.server.http.advertising import HttpAdvertisers
 from palio.server.http.connection import FrontDoor, HttpConnection, SocketConnection
@@ -57,6 +58,12 @@ CLOSE_S: Final = 5
 
 BACKLOG: Final = 1_024
 """Connections that may wait to be accepted."""
+
+PREFLIGHT_S: Final = 600
+"""Seconds for which a browser remembers that a page may use the broker."""
+
+SCRIPT: Final = Path(__file__).with_name("palio.js")
+"""The client for web pages."""
 
 HEADERS: Final = [
     ("x-content-type-options", "nosniff"),
@@ -102,6 +109,9 @@ def application(
     async def described(_: Request) -> Response:
         return JSONResponse(document())
 
+    async def script(_: Request) -> Response:
+        return FileResponse(SCRIPT, media_type="text/javascript; charset=utf-8")
+
     one = "/subscriptions/{id}"
     routes = [
         Route("/events", publishing.publish, methods=["POST"]),
@@ -126,6 +136,7 @@ def application(
         Route("/metrics", measured),
         Route("/topology", topology),
         Route("/openapi.json", described),
+        Route("/palio.js", script),
         WebSocketRoute("/{path:path}", _no_socket),
     ]
     return Starlette(
@@ -263,7 +274,8 @@ async def serve(
     """Open the front that a configuration asks for, under the authority of the broker."""
     listen, tls = configuration.listen, configuration.tls
     directory = Directory(server.host.keep, server.journal.records())
-    access = Access(authority, server.moment)
+    origins = Origins(configuration.http.allowed_origins)
+    access = Access(authority, server.moment, origins)
     # What is kept for resuming is not yet acknowledged, and must not fill the window.
     limits = configuration.limits
     fair = limits.memory_bytes // 2 // FEW_RECEIVERS
@@ -273,7 +285,9 @@ async def serve(
         server.connect_local, access, directory, keep_bytes=keep_bytes, sinks=sinks
     )
     app = HostCheck(
-        application(server.connect_local, access, delivery, metrics, server.readiness),
+        for_pages(
+            application(server.connect_local, access, delivery, metrics, server.readiness), origins
+        ),
         own_names(configuration),
     )
     config = uvicorn.Config(
@@ -328,6 +342,21 @@ def _bound(host: str, port: int) -> socket.socket:
         listening.close()
         raise InvalidConfiguration(f"http.port: {host}:{port}: {error.strerror or error}") from None
     return listening
+
+
+def for_pages(app: ASGIApp, origins: Origins) -> ASGIApp:
+    """An application that browsers let pages of other origins use (CORS)."""
+    if not origins.pattern:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origin_regex=origins.pattern,
+        allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["Location"],
+        allow_private_network=True,
+        max_age=PREFLIGHT_S,
+    )
 
 
 # --- by which names ---

@@ -3,9 +3,10 @@
 A cursor names what its consumer has got. For a durable subscription it is an entry of its queue and
 a row of it, `d.ENTRY.ROW`, with `.e` behind it if that row is the entry's last for this consumer;
 the broker keeps what comes after until it is acknowledged. For others it is a place in the session,
-`s.SESSION.POSITION.ROW`; the broker keeps the session for its grace. A consumer
-that comes back with its cursor gets what comes after it; if that is no longer there, it gets
-a gap.
+`s.SESSION.POSITION.ROW`; the broker keeps the session for its grace. A row of `-` is before the
+first: such a cursor is given when a feed opens, so that a consumer whose connection breaks before
+the first event loses nothing. A consumer that comes back with its cursor gets what comes after it;
+if that is no longer there, it gets a gap.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from palio.errors import Closed, InvalidBinding, InvalidInput, SubscriptionEnded
+from palio.errors import Closed, InvalidInput, SubscriptionEnded, Unreachable
 from palio.language.http_events import gap_event, to_json
 from palio.language.parsing import parse_filter
 from palio.model.events import rows
+from palio.model.parameters import check_given, check_kept
 from palio.protocol.messages import (
     Deliver,
     Gap,
@@ -36,7 +38,7 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 from palio.protocol.streams import size_of
-from palio.server.http.subscriptions import HttpSubscription
+from palio.server.http.subscriptions import HttpSubscription, check_names
 from palio.server.local_client import KEY, RESUME_BYTES, Connect, InternalClient, News
 
 MAX_CHUNK: Final = 1_000
@@ -44,7 +46,7 @@ MAX_CHUNK: Final = 1_000
 
 _CURSOR: Final = re.compile(
     r"d\.(?P<entry>[0-9]{1,18})\.(?P<row>[0-9]{1,9})(?P<end>\.e)?"
-    r"|s\.(?P<session>[^.]{1,80})\.(?P<position>[0-9]{1,18})\.(?P<place>[0-9]{1,9})"
+    r"|s\.(?P<session>[^.]{1,80})\.(?P<position>[0-9]{1,18})\.(?P<place>[0-9]{1,9}|-)"
 )
 
 
@@ -134,6 +136,8 @@ class CursorFeed:
         self._lost = False
         self._kept: deque[_Entry] = deque()
         self._kept_bytes = 0
+        self.opened = ""
+        """The cursor from which this feed began; empty if its subscription is durable."""
         self._last = ""
 
     @classmethod
@@ -162,6 +166,9 @@ class CursorFeed:
         except BaseException:
             client.close()
             raise
+        if not subscription.durable:
+            begins = f"s.{client.session}.{client.next_position}.-"
+            feed.opened = feed._last = cursor if client.resumed else begins
         return feed
 
     async def _begin(self) -> None:
@@ -236,12 +243,14 @@ class CursorFeed:
 
     async def update(self, values: Mapping[str, Any]) -> None:
         """New values for some parameters, for this consumer alone."""
-        for name in values:
-            if name not in self._values:
-                raise InvalidBinding(f"the filter has no parameter :{name:.80}", name=name)
-        await self._client.ask(Update(0, KEY, dict(values)))
-        self._values = {**self._values, **values}
-        self._changed = True
+        check_names(self._filter, values)
+        after = {**self._values, **values}
+        check_given(self._filter, after)
+        check_kept(self._values, after)
+        if values:
+            await self._client.ask(Update(0, KEY, dict(values)))
+            self._values = after
+            self._changed = True
 
     def acknowledge(self, cursor: str) -> None:
         """Acknowledge all up to a cursor, also what an earlier consumer was given; of a batch,
@@ -359,6 +368,7 @@ class Feeds:
         self._connect = connect
         self._keep_bytes = keep_bytes
         self._feeds: dict[str, list[CursorFeed]] = {}
+        self._is_stopping = False
 
     def of(self, id: str) -> list[CursorFeed]:
         """The consumers of one subscription, the oldest first."""
@@ -369,10 +379,14 @@ class Feeds:
         feed = await CursorFeed.open(
             self._connect, subscription, cursor=cursor, keep_bytes=self._keep_bytes
         )
+        if self._is_stopping:  # it opened while the others were ended
+            feed.leave()
+            raise Unreachable("the broker is stopping; try again soon, or another one")
         others = self._feeds.setdefault(subscription.id, [])
         if subscription.durable:  # it has one position, and so one consumer: the newest
             for other in others:
                 other.leave()
+            others.clear()
         others.append(feed)
         return feed
 
@@ -410,7 +424,8 @@ class Feeds:
             feed.close()
 
     def leave_all(self) -> None:
-        """The front stops."""
+        """End all feeds, also those that are about to open: the front stops."""
+        self._is_stopping = True
         for feeds in list(self._feeds.values()):
             for feed in feeds:
                 feed.leave()
@@ -429,4 +444,5 @@ def _place_of(cursor: str, *, durable: bool) -> _Place:
         raise InvalidInput(f"{cursor!r:.100} is no cursor of this subscription; leave it out")
     if durable:
         return _Place("", int(found["entry"]), _WHOLE if found["end"] else int(found["row"]))
-    return _Place(found["session"], int(found["position"]), int(found["place"]))
+    row = -1 if found["place"] == "-" else int(found["place"])
+    return _Place(found["session"], int(found["position"]), row)

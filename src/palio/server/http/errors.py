@@ -63,6 +63,11 @@ def status_of(kind: type[BaseException]) -> int:
     return next((status for known, status in _STATUSES.items() if issubclass(kind, known)), 500)
 
 
+def status_of_error(error: PalioError) -> int:
+    """The status for an error, also for one of the node's."""
+    return status_of(error.type if isinstance(error, Declined) else type(error))
+
+
 def described(error: PalioError | Failure) -> dict[str, Any]:
     """An error as JSON."""
     if isinstance(error, Failure):
@@ -79,6 +84,6 @@ def described(error: PalioError | Failure) -> dict[str, Any]:
 
 def answer(error: PalioError) -> JSONResponse:
     """The response for an error."""
-    status = status_of(error.type if isinstance(error, Declined) else type(error))
+    status = status_of_error(error)
     headers = {"www-authenticate": "Bearer"} if status == 401 else None
     return JSONResponse({"error": described(error)}, status, headers)

@@ -208,7 +208,12 @@ def _running() -> dict[str, Any]:
         "Brokers and links; needs the grant `monitor`.", {"200": ("What is known.", known)}, _ASKED
     )
     described = _operation("This document.", {"200": ("It.", known)}, ("421",))
-    for each in (health, ready, described):
+    script = _operation(
+        "The client for web pages.",
+        {"200": ("A module.", {"type": "string"}, "text/javascript")},
+        ("421",),
+    )
+    for each in (health, ready, described, script):
         each["security"] = []
     return {
         "/healthz": {"get": health},
@@ -216,6 +221,7 @@ def _running() -> dict[str, Any]:
         "/metrics": {"get": metrics},
         "/topology": {"get": topology},
         "/openapi.json": {"get": described},
+        "/palio.js": {"get": script},
     }
 
 

@@ -34,7 +34,9 @@ def frame(item: Item) -> str:
 async def frames(feed: CursorFeed, ping_s: float = PING_S) -> AsyncIterator[str]:
     """A feed as the text of an event stream, until either end has had enough."""
     try:
-        yield ":\n\n"  # headers go out at once, and the consumer knows that it listens
+        # Headers go out at once. With an id, a consumer that loses the connection before the first
+        # event comes back with it.
+        yield f":\nid: {feed.opened}\n\n" if feed.opened else ":\n\n"
         async with aclosing(with_pings(feed.chunks(), ping_s)) as chunks:
             async for items in chunks:
                 yield ":\n\n" if items is None else "".join(map(frame, items))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import AsyncIterator, Callable
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,9 +21,9 @@ from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE
 from palio.server.http import arrow, sse, subscriptions, websocket
 from palio.server.http.access import Access, HttpCaller, body_of, read
-from palio.server.http.cursors import Feeds
+from palio.server.http.cursors import CursorFeed, Feeds
 from palio.server.http.errors import NotFound
-from palio.server.http.subscriptions import Config, Directory, HttpSubscription
+from palio.server.http.subscriptions import Directory, HttpSubscription
 from palio.server.limits import MAX_TAKEN, MAX_WAIT_S
 from palio.server.local_client import RESUME_BYTES, Connect
 from palio.server.webhooks import webhook
@@ -197,11 +198,11 @@ class HttpSubscribers:
 
     async def socket(self, socket: WebSocket) -> None:
         """`/subscriptions/{id}/events` as a WebSocket."""
-        await self._socketed(socket, lambda: self._audible(socket))
+        await self._socketed(socket, lambda: self._audible(socket), _replaced_by_put)
 
     async def socket_filter(self, socket: WebSocket) -> None:
         """`/events?filter=...` as a WebSocket."""
-        await self._socketed(socket, lambda: self._passing(socket))
+        await self._socketed(socket, lambda: self._passing(socket), _replaced)
 
     async def _streamed(self, request: Request, subscription: HttpSubscription) -> Response:
         columns = arrow.columns_of(request.query_params)
@@ -215,7 +216,12 @@ class HttpSubscribers:
             content = arrow.messages(feed, columns)
         return _Stream(content, media_type, lambda: self._feeds.left(subscription.id, feed))
 
-    async def _socketed(self, socket: WebSocket, find: Callable[[], HttpSubscription]) -> None:
+    async def _socketed(
+        self,
+        socket: WebSocket,
+        find: Callable[[], HttpSubscription],
+        replace: Callable[[CursorFeed, Any], Awaitable[None]],
+    ) -> None:
         try:
             subscription = find()
             feed = await self._feeds.listen(subscription, socket.query_params.get("cursor", ""))
@@ -225,7 +231,7 @@ class HttpSubscribers:
             return
         try:
             await websocket.accept(socket)
-            await websocket.deliver(socket, feed)
+            await websocket.deliver(socket, feed, partial(replace, feed))
         finally:
             self._feeds.left(subscription.id, feed)
 
@@ -266,7 +272,7 @@ class HttpSubscribers:
         # Here, since the places of errors below are those of a body, which nobody has sent.
         subscriptions.check_names(parse_filter(query["filter"]), values)
         own = {"filter": query["filter"], "parameters": values}
-        asked = subscriptions.Request(filters=[{"palio": own}], config=Config())
+        asked = subscriptions.Request(filters=[{"palio": own}])
         return HttpSubscription.of(
             f"passing {secrets.token_hex(8)}", caller.name, asked, caller.token
         )
@@ -300,6 +306,20 @@ class HttpSubscribers:
             self._ending.discard(subscription.id)
         self._callers.hang_up(subscription.id)
         self._feeds.close(subscription.id)
+
+
+async def _replaced(feed: CursorFeed, body: Any) -> None:
+    """Give the subscription of one connection another filter."""
+    known = feed.subscription
+    asked = subscriptions.Request(filters=[{"palio": body}])
+    await feed.change(HttpSubscription.of(known.id, known.owner, asked, known.token))
+
+
+async def _replaced_by_put(feed: CursorFeed, body: Any) -> None:
+    """Refuse it: a kept subscription changes for all of its connections, and stays changed."""
+    del body
+    id = feed.subscription.id
+    raise InvalidInput(f"this subscription is kept; change it by PUT /subscriptions/{id}")
 
 
 def _arrow_only(request: Request) -> tuple[str, ...]:

@@ -32,7 +32,6 @@ from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.printing import shown_without
-from palio.model.values import Value
 from palio.node.authority import ANYONE, Principal
 from palio.node.effects import Answered
 from palio.node.operations import DropRecord, PutRecord, Record
@@ -372,14 +371,20 @@ class Directory:
             self._owned.pop(subscription.owner, None)
 
 
-def parameters(text: Mapping[str, str]) -> dict[str, Value]:
-    """Parameters from a query: `param.limit=10` is a number, `param.symbol=IBM` a text."""
-    found: dict[str, Value] = {}
+def parameters(text: Mapping[str, str]) -> dict[str, Any]:
+    """Parameters from a query: `param.limit=10` is a number, `param.symbol=IBM` a text, and so is
+    `param.limit='10'`, written as in a filter; `param.symbols=["IBM","SAP"]` is a list.
+    """
+    found: dict[str, Any] = {}
     for key, value in text.items():
         if key.startswith("param."):
             try:
                 read = json.loads(value)
             except (ValueError, RecursionError):
                 read = value
-            found[key.removeprefix("param.")] = value if isinstance(read, list | dict) else read
+            if isinstance(read, dict):
+                read = value
+            elif len(value) > 1 and value[0] == value[-1] == "'":
+                read = value[1:-1].replace("''", "'")
+            found[key.removeprefix("param.")] = read
     return found
