@@ -20,7 +20,7 @@ STEPS = (
 
 
 def test_a_plan_has_the_groups_that_were_drawn() -> None:
-    plan = unpack(packed_plan(("b1", "b2", "b3"), (("b1", "b2"), ("b3",))))
+    plan, _ = unpack(packed_plan(("b1", "b2", "b3"), (("b1", "b2"), ("b3",))))
     assert (plan.brokers, plan.group_count) == (("b1", "b2", "b3"), 2)
 
 

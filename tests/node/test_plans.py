@@ -11,7 +11,8 @@ from palio.multicast.listed import flooding
 from palio.node.cluster_state import ClusterState
 from palio.node.effects import Moment
 from palio.node.fact_verifier import LINKS, PLAN, REMOVED, is_subscription
-from palio.node.plans import NetworkPlan, Plans, epoch_id
+from palio.node.plans import REPLANS, NetworkPlan, Plans, epoch_id
+from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import Digest, Fact, Facts
 
 AT = Moment(0.0, 1_000)
@@ -135,4 +136,15 @@ def test_a_plan_that_is_applied_is_read_once() -> None:
     plans = Plans(ClusterState("b1"))
     one, other = (pack(flooding(names)) for names in (("b1", "b2"), ("b1", "b3")))
     assert plans.read(one) is plans.read(one)
-    assert plans.read(other).brokers == ("b1", "b3")
+    assert plans.read(other)[0].brokers == ("b1", "b3")
+
+
+@pytest.mark.parametrize(
+    ("said", "replans"),
+    [(3, 3), (MAX_NUMBER, MAX_NUMBER), (MAX_NUMBER + 1, 0), (-1, 0), (True, 0), ("3", 0)],
+)
+def test_it_is_told_how_often_brokers_have_changed_a_plan(said: object, replans: int) -> None:
+    cluster_state, plans = listener()
+    text = pack(flooding(("b1", "b2")), {REPLANS: said})
+    heard(cluster_state, plans, stated("b1", 5, text))
+    assert current_of(plans).replans == replans

@@ -283,6 +283,7 @@ def test_every_limit_of_the_node_can_be_set() -> None:
     node = {field.name: field.default for field in msgspec.structs.fields(NodeSettings)}
     assert own == set(node) - {"routing", "parent", "outside", "link_costs", "token"} - {
         "multicast",
+        "replan",
         "cast_bytes",
         "discovery",
         "has_disk",

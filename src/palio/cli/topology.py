@@ -61,13 +61,17 @@ def described(plan: PlanInUse) -> str:
     """A plan in use, in a line.
 
     >>> plan = {"id": 7, "epoch_us": 1_800_000_000_000_000, "origin": "b1"}
-    >>> described(plan | {"method": "flooding", "groups": 1, "brokers": ["b1", "b2"]})
-    'flooding, 1 groups for 2 brokers, applied at b1, epoch 2027-01-15T08:00:00+00:00'
+    >>> plan |= {"method": "approximated", "groups": 2, "brokers": ["b1", "b2"]}
+    >>> described(plan | {"replans": 0})
+    'approximated, 2 groups for 2 brokers, applied at b1, epoch 2027-01-15T08:00:00+00:00'
+    >>> described(plan | {"replans": 3}).partition("applied")[2]
+    ' at b1, changed 3 times, epoch 2027-01-15T08:00:00+00:00'
     """
     epoch = datetime.fromtimestamp(plan["epoch_us"] / 1_000_000, UTC)
+    changed = f"changed {plan['replans']:,} times, " if plan["replans"] else ""
     return (
         f"{plan['method']}, {plan['groups']:,} groups for {len(plan['brokers']):,} brokers, "
-        f"applied at {plan['origin']}, epoch {epoch.isoformat()}"
+        f"applied at {plan['origin']}, {changed}epoch {epoch.isoformat()}"
     )
 
 

@@ -36,6 +36,8 @@ class PlanInUse(TypedDict):
     method: str
     groups: int
     brokers: list[str]
+    replans: int
+    """How often brokers have changed it as traffic drifted, since it was applied."""
 
 
 class Topology(TypedDict):

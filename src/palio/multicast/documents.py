@@ -89,21 +89,21 @@ def _clustered(brokers: tuple[str, ...], content: dict[str, Any], most: int) -> 
     return ClusteredGroups(brokers, content["clusters"], content.get("threshold"), most)
 
 
-def pack(plan: GroupPlan) -> str:
+def pack(plan: GroupPlan, report: dict[str, Any] | None = None) -> str:
     """Encode a plan as a text that `unpack` reads; one too large to be in use is refused.
 
     >>> from palio.multicast.listed import flooding
-    >>> unpack(pack(flooding(("b1", "b2")))).brokers
+    >>> unpack(pack(flooding(("b1", "b2"))))[0].brokers
     ('b1', 'b2')
     """
     check_usable(plan)
-    data = encode(plan)
+    data = encode(plan, report)
     check_limit("the bytes of a plan in use", "MAX_UNPACKED_BYTES", MAX_UNPACKED_BYTES, len(data))
     return b64encode(zlib.compress(data, 9)).decode()
 
 
-def unpack(text: str) -> GroupPlan:
-    """Decode a plan from a text."""
+def unpack(text: str) -> tuple[GroupPlan, dict[str, Any]]:
+    """Decode a plan and its report from a text."""
     if len(text) > MAX_PACKED_CHARS:
         raise FileDamaged(f"a plan in use has at most {MAX_PACKED_CHARS:,} characters")
     try:
@@ -115,6 +115,6 @@ def unpack(text: str) -> GroupPlan:
         raise FileDamaged(f"a plan in use has at most {MAX_UNPACKED_BYTES:,} bytes")
     if not inflated.eof or inflated.unused_data:
         raise FileDamaged("this is no plan of groups: it is cut short, or followed by other data")
-    plan, _ = decode(data, MAX_GROUPS_IN_USE)
+    plan, report = decode(data, MAX_GROUPS_IN_USE)
     check_usable(plan)
-    return plan
+    return plan, report

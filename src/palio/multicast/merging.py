@@ -123,7 +123,7 @@ def replanned(old: ListedGroups, traffic: GroupTraffic, changes: int) -> ListedG
     everyone = costs.argmax()
     for _ in range(changes):
         now = prices[used].min(axis=0)
-        saved = np.where(used, 0.0, (np.maximum(now - prices, 0) * shares).sum(axis=1))
+        saved = np.where(used, 0.0, np.maximum(now - prices, 0) @ shares)
         best = int(saved.argmax())
         if saved[best] <= 0:
             break

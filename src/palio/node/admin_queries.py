@@ -235,6 +235,7 @@ class AdminQueries:
             "method": current.plan.method,
             "groups": current.plan.group_count,
             "brokers": list(current.plan.brokers),
+            "replans": current.replans,
         }
 
     def catalogue(self, session: Session, about: Any = None) -> dict[str, Any]:

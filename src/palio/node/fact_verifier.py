@@ -61,10 +61,13 @@ PLAN: Final = "/plan"
 REMOVED: Final = "/removed/"
 """The prefix of subjects that remove another broker; no owner's name is empty."""
 
+TRAFFIC: Final = "/traffic"
+"""The subject of a report of what a broker has sent lately (`palio.node.replanning`)."""
+
 TOKEN: Final = "/token"
 """The subject of a broker's bound token."""
 
-OF_AN_INCARNATION: Final = frozenset({LINKS, LOSS_REPORT, PART})
+OF_AN_INCARNATION: Final = frozenset({LINKS, LOSS_REPORT, PART, TRAFFIC})
 """Facts about a broker's present incarnation. They are sent even if the disk refuses them, since
 live events depend on them. They may be forgotten: a broker that starts publishes new ones, or
 receives its old ones from others and supersedes them."""
@@ -213,7 +216,7 @@ def _grant_problem(fact: Fact, principal: Principal) -> str:
     state plans, and its durable subscriptions may select only events that it may receive.
     """
     is_free = principal.publishes_all and principal.may_receive_all
-    if fact.subject == PART and fact.filter and not is_free:
+    if fact.subject in (PART, TRAFFIC) and fact.filter and not is_free:
         return f"{principal.name!r} may not publish and receive all, and so not take part in flows"
     changes = fact.subject == PLAN or fact.subject.startswith(REMOVED)
     if changes and (fact.filter or fact.claimed_us) and not principal.may_operate:

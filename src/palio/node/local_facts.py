@@ -27,13 +27,16 @@ from palio.node.fact_verifier import (
     PLAN,
     REMOVED,
     TOKEN,
+    TRAFFIC,
     FactVerifier,
     is_subscription,
 )
 from palio.protocol.messages import NO_CLAIM, NO_SESSION_EPOCH, ClaimNumbers, Fact, SessionEpoch
 
 # Subjects that stop counting when their origin is removed; its durable subscriptions do, too.
-_DROPPED_ON_REMOVAL: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, LOG, PART, PEERS, PLAN))
+_DROPPED_ON_REMOVAL: Final = frozenset(
+    (ADDRESS, FOUND, LEAVING, LINKS, LOG, PART, PEERS, PLAN, TRAFFIC)
+)
 
 
 SKIPPED: Final = 1 << 20

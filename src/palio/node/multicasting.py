@@ -27,6 +27,7 @@ from palio.node.effects import Cast, Tune
 from palio.node.fact_verifier import PART, REMOVED
 from palio.node.limits import MEMORY_BYTES
 from palio.node.participants import Participants, text_of
+from palio.node.replanning import Replanning
 from palio.node.sessions import Neighbour
 from palio.protocol.datagrams import fits
 from palio.protocol.messages import Addressed, Fact, FlowStands, Forward, Heard
@@ -46,6 +47,7 @@ class Multicasting:
         self._arrived = arrived
         self._forwarding = AddressedForwarding(core, self._router)
         self.participants = Participants()
+        self._replanning = Replanning(core)
         self._incarnation = 0
         share = self._share = min(1.0, core.settings.memory_bytes / MEMORY_BYTES)
         self._out = Outflows(core.name, 0, share)
@@ -126,6 +128,7 @@ class Multicasting:
         if self._core.plans.problem:
             core.report("warning", "plan_rejected", reason=self._core.plans.problem)
         self._since = core.at.now
+        self._replanning.begin()
         if current is not None:
             self._epochs.pop(current.id, None)  # an earlier plan in force again is the newest
             epoch = self._epochs[current.id] = Epoch(current.id, current.plan)
@@ -204,6 +207,7 @@ class Multicasting:
         now = self._core.at.now
         small = self._small(parcel, brokers, flows)
         if small is not None:
+            self._replanning.count(flows)
             self._out.send(small, flows, durable=durable, now=now)
         else:
             for names, rows in _grouped(parcel, brokers, flows):
@@ -393,13 +397,14 @@ class Multicasting:
         """The time at which `tick` is due. Timers run also in a broker that has left the plan:
         others send to it until they receive its fact, much later if the disk here is full.
         """
-        return min(self._out.wake_at, self._in.wake_at)
+        return min(self._out.wake_at, self._in.wake_at, self._replanning.wake_at)
 
     def tick(self) -> bool:
-        """Run the flows' timers; return whether any was due."""
+        """Run the timers; return whether any was due."""
         now = self._core.at.now + EARLY_S
         if self.wake_at > now:
             return False
+        self._replanning.tick(now, self._near)
         self._out.tick(now)
         self._in.tick(now)
         self._send_outgoing()

@@ -18,10 +18,14 @@ from palio.multicast.documents import unpack
 from palio.multicast.plans import GroupPlan
 from palio.node.cluster_state import ClusterState
 from palio.node.fact_verifier import PLAN, REMOVED
+from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import Fact
 
 # So that it is at most `MAX_NUMBER`.
 _ID_BITS: Final = 62
+
+REPLANS: Final = "replans"
+"""The name of `NetworkPlan.replans` in a plan's report."""
 
 
 class NetworkPlan(NamedTuple):
@@ -35,6 +39,8 @@ class NetworkPlan(NamedTuple):
     origin: str
     """The broker that states it."""
     plan: GroupPlan
+    replans: int = 0
+    """How often brokers have changed it since it was applied (`palio.node.replanning`)."""
 
 
 class Plans:
@@ -56,8 +62,8 @@ class Plans:
         # The brokers that have stated plans.
         self._origins: dict[str, None] = {}
         self._id = 0
-        # The last text that was parsed, and its plan.
-        self._last: tuple[str, GroupPlan] | None = None
+        # The last text that was parsed, its plan, and how often that was changed.
+        self._last: tuple[str, tuple[GroupPlan, int]] | None = None
         self.current: NetworkPlan | None = None
         self.stated: Fact | None = None
         """The fact that counts, even if it withdraws the plan."""
@@ -83,12 +89,15 @@ class Plans:
         self.current = self._read(self.stated)
         return True
 
-    def read(self, text: str) -> GroupPlan:
-        """Return the plan of a text. The last one is cached: a plan that is applied is read first
-        and counts next, and reading may take 25 ms.
+    def read(self, text: str) -> tuple[GroupPlan, int]:
+        """Return the plan of a text, and how often brokers have changed it. The last one is cached:
+        a plan that is applied is read first and counts next, and reading may take 25 ms.
         """
         if self._last is None or self._last[0] != text:
-            self._last = text, unpack(text)
+            plan, report = unpack(text)
+            said = report.get(REPLANS)
+            replans = said if type(said) is int and 0 < said <= MAX_NUMBER else 0
+            self._last = text, (plan, replans)
         return self._last[1]
 
     def next_epoch(self, wall_us: int) -> int:
@@ -108,11 +117,11 @@ class Plans:
         if fact is None or not fact.filter:
             return None
         try:
-            plan = self.read(fact.filter)
+            plan, replans = self.read(fact.filter)
         except PalioError as error:
             self.problem = str(error)
             return None
-        return NetworkPlan(self._id, fact.claimed_us, fact.origin, plan)
+        return NetworkPlan(self._id, fact.claimed_us, fact.origin, plan, replans)
 
 
 def epoch_id(fact: Fact) -> int:

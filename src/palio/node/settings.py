@@ -72,6 +72,9 @@ class Settings(msgspec.Struct, frozen=True):
     multicast: bool = False
     """True if the node has a `MulticastPort`."""
 
+    replan: bool = False
+    """True if the node reports what it sends, and changes a plan that it has stated by reports."""
+
     cast_bytes: int = CAST_BYTES
 
     def peer(self, name: str) -> Peer:

@@ -706,7 +706,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     version: Number
     subject: str
     """`links`, the name of a durable subscription or of a removed broker, or one of `/token`,
-    `/lapse`, `/log` and `/plan`."""
+    `/lapse`, `/log`, `/plan` and `/traffic`."""
     links: tuple[str, ...] = ()
     """The peers; or the token."""
     filter: str = ""

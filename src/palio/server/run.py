@@ -26,6 +26,7 @@ from palio.errors import InvalidConfiguration, NotAuthenticated, PalioError, Uns
 from palio.matching import warming
 from palio.matching.index import Index
 from palio.matching.kernels import registry
+from palio.multicast import kernels as planning_kernels
 from palio.node.authority import Authority, NamedAuthority, OpenAuthority
 from palio.node.effects import Moment
 from palio.node.identity import NOBODY, Identity
@@ -91,6 +92,8 @@ async def running(
     settings = _node_settings(configuration)
     journal = new_journal(configuration)
     engines = Engines()
+    if settings.replan:
+        _in_background(planning_kernels.load)  # no event may wait for it when it is needed
     multicast: GroupSockets | None = None
     try:
         multicast = open_groups(configuration.multicast, broker.name, is_lost)
@@ -272,6 +275,7 @@ def _node_settings(configuration: Configuration) -> Settings:
         peers=configuration.peers.urls,
         has_disk=bool(configuration.broker.data_dir),
         multicast=bool(configuration.multicast.groups),
+        replan=configuration.multicast.replan,
         **{name: value for name, value in limits.items() if name in known},
     )
 

@@ -292,6 +292,13 @@ class Multicast(_Section, frozen=True, kw_only=True):
     mtu: Annotated[
         int, Meta(ge=MIN_MTU, le=MAX_MTU, description="Maximum payload bytes of a datagram.")
     ] = DATAGRAM_MTU
+    replan: Annotated[
+        bool,
+        Meta(
+            description="Whether brokers change an approximated plan in use as traffic drifts, if "
+            "all of them have this set."
+        ),
+    ] = False
 
 
 class Webhooks(_Section, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """The compiled functions of the planners, and when they are loaded: at the first call.
 
-No event waits for a plan to be made, so there is no second way in plain Python.
+No event waits for a plan to be made, so there is no second way in plain Python. A broker that
+changes plans loads them beforehand.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from palio.multicast.broker_sets import Words
 
-__all__ = ["absorb", "merge", "supersets"]
+__all__ = ["absorb", "load", "merge", "supersets"]
 
 Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -28,7 +29,8 @@ class _Kernels:
 
 
 @cache
-def _loaded() -> _Kernels:
+def load() -> _Kernels:
+    """Load the kernels, or compile them if that was never done here."""
     from palio.matching.kernels.cache import KernelCache
     from palio.multicast.kernels import merging
 
@@ -45,7 +47,7 @@ def _loaded() -> _Kernels:
 
 def supersets(sets: Words, groups: Words, starts: Longs, of_broker: Longs) -> Longs:
     """For each set the first group that holds all of it, -1 if none does or it is empty."""
-    found: Longs = _loaded().supersets(sets, groups, starts, of_broker)
+    found: Longs = load().supersets(sets, groups, starts, of_broker)
     return found
 
 
@@ -53,7 +55,7 @@ def merge(sets: Words, shares: Floats, wanted: int) -> tuple[Longs, float]:
     """Merge pairs, always the one that adds least waste, until `wanted` are left: by set the one
     that it is merged into, and the waste in all.
     """
-    owners, waste = _loaded().merge(sets.copy(), shares.copy(), wanted)
+    owners, waste = load().merge(sets.copy(), shares.copy(), wanted)
     return owners, float(waste)
 
 
@@ -61,5 +63,5 @@ def absorb(
     heads: Words, head_shares: Floats, tails: Words, tail_shares: Floats
 ) -> tuple[Longs, float]:
     """Merge each tail into the head where it adds least waste: by tail its head, and the waste."""
-    owners, waste = _loaded().absorb(heads.copy(), head_shares.copy(), tails, tail_shares)
+    owners, waste = load().absorb(heads.copy(), head_shares.copy(), tails, tail_shares)
     return owners, float(waste)
