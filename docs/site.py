@@ -23,7 +23,7 @@ UP: Final = re.compile(rf"\]\((?:\.\./)+(?=(?:{'|'.join(map(re.escape, PAGES))})
 """A link from a page of docs/ to one of the root."""
 
 OUTSIDE: Final = re.compile(
-    r"\[([^\]]+)\]\((?:\.\./)+((?:examples|benchmarks|src|tests)/[^)\s]+)\)"
+    r"\[([^\]]+)\]\((?:\.\./)+((?:benchmarks|deploy|examples|src|tests)/[^)\s]+)\)"
 )
 """A link to a file that is not on the site."""
 
