@@ -73,7 +73,7 @@ def test_the_broker_of_the_plan_changes_it_for_the_traffic_of_all() -> None:
     last = publish(world, publisher, "b3 b4", 3 * REPLAN_S) - 1
     assert in_vain(world, publisher, "b3 b4") == []
     assert replans(world, members["b4"]) == 1, "and equal traffic leaves it as it is"
-    reported = [name for name, each in world.reports if each.event == "replanned"]
+    reported = [name for name, each in world.reports if each.event == "plan_changed"]
     assert reported == ["b0"]
     for name, member in members.items():
         wanted = list(range(1, last + 1)) if name in {"b3", "b4"} else []

@@ -74,4 +74,4 @@ class Replanning:
         text = pack(new, {REPLANS: current.replans + 1})
         epoch_us = core.plans.next_epoch(core.at.wall_us)
         core.durability.cluster_state.announce(PLAN, filter=text, claimed_us=epoch_us)
-        core.report("info", "replanned", epoch_us=epoch_us, replans=current.replans + 1)
+        core.report("info", "plan_changed", epoch_us=epoch_us, replans=current.replans + 1)
