@@ -102,7 +102,12 @@ def _logged(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
                 func=ast.Attribute(value=ast.Name("logger" | "losses"), attr=level), args=[event]
             ) if level in LEVELS:
                 yield event, "error" if level == "exception" else level
-            case ast.Call(func=ast.Attribute(attr="report"), args=[level, event]):
+            case ast.Call(
+                func=ast.Attribute(
+                    value=ast.Name("core" | "self") | ast.Attribute(attr="_core"), attr="report"
+                ),
+                args=[level, event],
+            ):
                 yield event, str(level.value) if isinstance(level, ast.Constant) else ""
             case ast.Call(func=ast.Attribute(attr="warn"), args=[event, *_]):
                 yield event, _level(str(event.value)) if isinstance(event, ast.Constant) else ""
