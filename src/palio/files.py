@@ -52,6 +52,15 @@ def make_directory(path: Path) -> Path:
     return path
 
 
+def check_can_make(path: Path) -> None:
+    """Refuse a path at which `make_directory` would fail, or give a directory without access."""
+    there = next(each for each in (path, *path.absolute().parents) if each.exists())
+    if not there.is_dir():
+        raise UnsafeFile(f"{str(there)!r} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UnsafeFile(f"{str(there)!r} may not be written")
+
+
 def make_inside(home: Path, name: str, *, group_writes: bool = False) -> Path:
     """A directory that Palio keeps inside another one, with its readers; refused if it is a link.
 

@@ -227,6 +227,28 @@ def test_where_to_listen_as_one_flag(text: str, host: str, port: int) -> None:
     ]
 
 
+def test_serve_and_a_check_list_all_mistakes_alike(palio: Palio, tmp_path: Path) -> None:
+    file = tmp_path / "palio.toml"
+    file.write_text(
+        f'[broker]\ndata_dir = "{file}/data"\n\n[auth]\nkeys = "{tmp_path}/none"\n'
+        f'revoked = "{tmp_path}/revoked"\n'
+    )
+    checked = palio("config", "check", "--config", str(file))
+    assert (checked.status, checked.out) == (2, "")
+    heading, *lines = checked.err.splitlines()
+    assert heading == "palio: 3 settings are wrong"
+    for line, key in zip(
+        lines, (f"broker.data_dir ({file}:2)", f"auth.revoked ({file}:6)", f"auth.keys ({file}:5)"),
+        strict=True,
+    ):  # fmt: skip
+        assert line.startswith(f"  {key}: ")
+        assert "; " in line
+    assert palio("serve", "--config", str(file)) == checked
+    error = palio("config", "check", "--config", str(file), "--json").document["error"]
+    assert f"palio: {error['message']}\n" == checked.err
+    assert palio("config", "show", "--config", str(file)).status == 0, "it opens no file"
+
+
 def test_a_flag_that_is_no_address_is_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="it is host:port"):
         listen_settings("127.0.0.1:")

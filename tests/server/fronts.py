@@ -18,12 +18,12 @@ from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import Router
+from palio.server.credentials import load
 from palio.server.http.access import Access
 from palio.server.http.app import application, serve
 from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
 from palio.server.journal.journal import Diskless, Journal
-from palio.server.run import new_authority
 from palio.server.server import Server
 from palio.server.settings import Configuration
 
@@ -96,7 +96,7 @@ async def listening(
         Configuration,
     )
     front = await serve(
-        server, configuration, new_authority(configuration), lambda: b"palio_up 1\n"
+        server, configuration, load(configuration).authority, lambda: b"palio_up 1\n"
     )
     try:
         async with httpx.AsyncClient(base_url=front.address, timeout=WAIT_S) as client:

@@ -202,3 +202,29 @@ def test_no_environment_does_more_than_be_refused(values: dict[str, str]) -> Non
 
 def test_every_setting_says_what_it_means() -> None:
     assert all(described(name) for name in known_settings())
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "palio.toml"
+    file.write_text(
+        '[listen]\nport = "x"\nprot = 1\n\n[broker]\nname = "a/b"\nrouting = "magic"\n'
+        '\n[auth.grants.ann]\nnope = 1\n\n[multicast]\ngroups = "239.195.0.0/16"\n'
+    )
+    environment = {"PALIO__PEERS__URLS": "[1", "PALIO__LISTEN__HOST": "0.0.0.0"}
+    with pytest.raises(InvalidConfiguration) as refused:
+        configure(file=file, environment=environment)
+    heading, *lines = str(refused.value).splitlines()
+    assert heading == "7 settings are wrong"
+    assert [line.strip().partition(" ")[0].rstrip(":") for line in lines] == [
+        *(f"{file}:2", f"{file}:3", f"{file}:9", "environment"),  # values
+        *("broker.name", "broker.routing", "listen.host"),  # what does not go together
+    ]
+    assert "auth.grants" not in lines[-1], "it is set, and only cannot be read"
+
+
+def test_what_is_found_besides_is_told_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "palio.toml"
+    file.write_text('[tls]\nkey = "north.key"\n')
+    with pytest.raises(InvalidConfiguration) as refused:
+        configure(file=file, find=lambda _: [("tls.key", "no such file; name it")])
+    assert str(refused.value) == f"tls.key ({file}:2): no such file; name it"

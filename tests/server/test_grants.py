@@ -266,7 +266,7 @@ async def test_a_token_that_is_not_the_brokers_own_keeps_it_from_starting(ring: 
     assert "bound to another key" in await refused(
         Auth(keys=keys, token_file=token, broker_key=other.broker_key)
     )
-    assert "is of the broker 'north', and this one is 'south'" in await refused(good, "south")
+    assert "is of the broker 'north', and this is 'south'" in await refused(good, "south")
     with files.create(ring.directory / "plain") as file:
         file.write(ring.token("north", exp=FAR).encode())
     plain = Auth(keys=keys, token_file=str(ring.directory / "plain"), broker_key=key)

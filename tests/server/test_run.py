@@ -19,8 +19,7 @@ from palio import Client, connect
 from palio.errors import InvalidConfiguration, InvalidInput, NotStored
 from palio.matching import warming
 from palio.matching.kernels import registry
-from palio.node.authority import NO_LIMITS, Authority, OpenAuthority
-from palio.node.effects import Moment
+from palio.node.authority import Authority
 from palio.node.limits import RELEASE_S
 from palio.protocol.messages import (
     Accepted,
@@ -43,11 +42,11 @@ from palio.routing.algorithms import find_algorithm
 from palio.routing.patterns.router import Patterned
 from palio.server import keyfiles, tokens
 from palio.server import run as run_module
+from palio.server.credentials import Credentials, load
 from palio.server.limits import GC_THRESHOLDS
 from palio.server.run import (
     Engines,
     Running,
-    new_authority,
     new_router,
     run,
     running,
@@ -378,11 +377,6 @@ async def test_what_cannot_be_run_with(sections: dict[str, Any], problem: str) -
             pytest.fail("it ran")
 
 
-def test_a_grant_that_is_no_filter() -> None:
-    with pytest.raises(InvalidInput, match="column 4"):
-        new_authority(configured(auth=Auth(grants={"b": Grant(allow_subscribe="x >")})))
-
-
 async def test_a_configuration_that_was_not_loaded_is_checked_too() -> None:
     open_to_all = Configuration(listen=Listen(host="0.0.0.0", port=0))  # refused
     with pytest.raises(InvalidConfiguration, match=r"listen\.host"):
@@ -413,11 +407,12 @@ async def test_a_port_in_use_is_told_and_the_journal_let_go(tmp_path: Path) -> N
 async def test_all_doors_of_a_broker_share_one_authority(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Authority] = []
 
-    def counted(configuration: Configuration) -> Authority:
-        made.append(new_authority(configuration))
-        return made[-1]
+    def counted(configuration: Configuration) -> Credentials:
+        credentials = load(configuration)
+        made.append(credentials.authority)
+        return credentials
 
-    monkeypatch.setattr(run_module, "new_authority", counted)
+    monkeypatch.setattr(run_module, "load", counted)
     async with running(configured(listen=Listen(port=0), http=Http(port=0))) as found:
         assert found.http is not None
     assert len(made) == 1
@@ -434,23 +429,6 @@ async def test_limits_reach_the_server_and_the_node() -> None:
         assert isinstance(said, Bye)
         assert said.code == "LimitExceeded"
         alice.close()
-
-
-def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
-    assert isinstance(new_authority(Configuration()), OpenAuthority)
-    granted = Grant(monitor=True, operate=True, identities=("ann",), limits={"sessions": 7})
-    grants = {"b2": Grant(allow_subscribe="x = 1"), "ops": granted}
-    named = new_authority(Configuration(auth=Auth(grants=grants)))
-    principal = named.authenticate("", "b2", Moment(0.0, 0))
-    assert str(principal.allow_subscribe) == "x = 1"
-    assert str(principal.allow_publish) == "FALSE"
-    assert not principal.may_monitor
-    assert not principal.may_operate
-    assert not principal.identities
-    assert principal.limits == NO_LIMITS
-    ops = named.authenticate("", "ops", Moment(0.0, 0))
-    assert ops.limits.sessions == 7
-    assert (ops.may_monitor, ops.may_operate, ops.identities) == (True, True, frozenset(("ann",)))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,14 @@ from palio.errors import InvalidConfiguration
 from palio.node.settings import Settings as NodeSettings
 from palio.protocol.limits import MAX_MTU, MAX_SECONDS, MAX_URL_CHARS, MIN_MTU, MIN_SECONDS
 from palio.routing.trees import MAX_USABLE_COST, UNMEASURED
-from palio.server.configuring import check, configure, described, is_loopback
+from palio.server.configuring import (
+    configure,
+    described,
+    is_loopback,
+    problems,
+    refuse,
+    worded,
+)
 from palio.server.limits import MAX_BYTES, MAX_COUNT, MAX_REORDER_S
 from palio.server.settings import (
     Broker,
@@ -189,6 +196,10 @@ def test_what_may_be_together(given: dict[str, Any]) -> None:
         is_refused({name: value for name, value in given.items() if name != left_out})
         for left_out in given
     )
+
+
+def check(given: Configuration, origins: dict[str, str] | None = None) -> None:
+    refuse([worded(problem, origins) for problem in problems(given)])
 
 
 def is_refused(given: dict[str, Any]) -> bool:

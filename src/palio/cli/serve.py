@@ -88,7 +88,7 @@ def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         for flag, (setting, value) in flags.items()
         if value is not None
     ]
-    configuration = _configured(config, given).configuration
+    configuration = _checked(config, given).configuration
     leave_out_pandas()
     configure_logs(configuration.log.level, configuration.log.format)
 
@@ -175,7 +175,9 @@ def config_show(
     as_json: AsJson = False,
 ) -> int:
     """Print every setting as a broker would have it."""
-    settings = _configured(config).settings
+    from palio.server.configuring import configure
+
+    settings = configure(file=config, environment=os.environ).settings
     if as_json:
         show({each.name: _described(each, with_origin=origin) for each in settings})
         return 0
@@ -190,8 +192,11 @@ def config_show(
     "check", epilog=examples("config check", "config check --config palio.toml --json")
 )
 def config_check(config: ConfigFile = None, as_json: AsJson = False) -> int:
-    """Check the settings; ends with 2 if they are not good."""
-    changed = sum(each.origin != "default" for each in _configured(config).settings)
+    """Check the settings and the files that they name; ends with 2 and lists all mistakes.
+
+    The broker may be running. Its ports and the content of its data directory are not looked at.
+    """
+    changed = sum(each.origin != "default" for each in _checked(config).settings)
     if as_json:
         show({"valid": True, "set": changed})
     else:
@@ -199,11 +204,12 @@ def config_check(config: ConfigFile = None, as_json: AsJson = False) -> int:
     return 0
 
 
-def _configured(config: Path | None, flags: Sequence[Setting] = ()) -> Configured:
-    """The settings of a file, of the environment and of flags, the last before the others."""
+def _checked(config: Path | None, flags: Sequence[Setting] = ()) -> Configured:
+    """The settings of a file, of the environment and of flags, with which a broker can start."""
     from palio.server.configuring import configure
+    from palio.server.credentials import mistakes
 
-    return configure(file=config, environment=os.environ, flags=flags)
+    return configure(file=config, environment=os.environ, flags=flags, find=mistakes)
 
 
 def _described(setting: Setting, *, with_origin: bool) -> Any:

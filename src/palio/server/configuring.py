@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_origin
+from typing import Any, Final, NamedTuple, TypeAlias, get_origin
 
 import msgspec
 
@@ -25,6 +25,12 @@ from palio.server.settings import Auth, Broker, Configuration, Gateway, Tls
 
 PREFIX: Final = "PALIO__"
 """How variables of the environment begin that set something: `PALIO__LISTEN__PORT`."""
+
+ENVIRONMENT: Final = "environment"
+"""How the origin of a setting begins that such a variable has set."""
+
+Problem: TypeAlias = tuple[str, str]
+"""A setting, and what is wrong with it: "problem; remedy"."""
 
 
 class Setting(NamedTuple):
@@ -68,8 +74,10 @@ def configure(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Iterable[Setting] = (),
+    find: Callable[[Configuration], Iterable[Problem]] | None = None,
 ) -> Configured:
-    """Put the sources together; `InvalidConfiguration` names what is wrong, and where.
+    """Put the sources together; `InvalidConfiguration` lists all mistakes, a line each: values that
+    a setting cannot have, and what `find` finds (by default `problems`).
 
     >>> found = configure(environment={"PALIO__LISTEN__PORT": "7401"})
     >>> found.configuration.listen.port
@@ -84,16 +92,27 @@ def configure(
     for source in sources:
         given.update({setting.name: setting for setting in source})
     sections: dict[str, dict[str, Any]] = {}
+    unread: dict[str, str] = {}
     for setting in given.values():
         section, _, key = setting.name.partition(".")
-        sections.setdefault(section, {})[key] = _converted(setting)
+        try:
+            sections.setdefault(section, {})[key] = _converted(setting)
+        except InvalidConfiguration as error:
+            unread[setting.name] = str(error)
     configuration = Configuration(
         **{
             field.name: field.type(**sections.get(field.name, {}))
             for field in msgspec.structs.fields(Configuration)
         }
     )
-    check(configuration, {name: setting.origin for name, setting in given.items()})
+    origins = {name: setting.origin for name, setting in given.items()}
+    contradictions = [
+        worded(problem, origins)
+        for problem in (find or problems)(configuration)
+        # What names a setting that cannot be read may be right once that can.
+        if not any(name in " ".join(problem) for name in unread)
+    ]
+    refuse([*unread.values(), *contradictions])
     return Configured(configuration, tuple(_all(configuration, given)))
 
 
@@ -111,9 +130,11 @@ def _converted(setting: Setting) -> Any:
         raise InvalidConfiguration(
             f"{setting.origin}: no setting is called {setting.name}; {words}"
         )
-    kind = kinds[setting.name]
+    kind, value = kinds[setting.name], setting.value
+    if setting.origin.startswith(ENVIRONMENT):
+        value = _from_text(setting)
     try:
-        return msgspec.convert(setting.value, kind, strict=not isinstance(setting.value, str))
+        return msgspec.convert(value, kind, strict=not isinstance(value, str))
     except msgspec.ValidationError as error:
         within, problem = explain(error, kind)
         problem = f"{within}: {problem}" if within else problem
@@ -140,17 +161,20 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
     for variable, text in sorted(environment.items()):
         if variable.startswith(PREFIX):
             name = variable.removeprefix(PREFIX).lower().replace("__", ".", 1)
-            yield Setting(name, _from_text(name, text), f"environment {variable}")
+            yield Setting(name, text, f"{ENVIRONMENT} {variable}")
 
 
-def _from_text(name: str, text: str) -> Any:
+def _from_text(setting: Setting) -> Any:
     """Lists and tables are written as JSON, lists also with commas; all else is text."""
+    text = setting.value
     if text[:1] in ("[", "{"):
         try:
             return json.loads(text)
         except ValueError as error:
-            raise InvalidConfiguration(f"environment, {name}: no JSON: {error}") from None
-    if get_origin(bare(known_settings().get(name))) is tuple:
+            raise InvalidConfiguration(
+                f"{setting.origin}: {setting.name}: no JSON: {error}"
+            ) from None
+    if get_origin(bare(known_settings().get(setting.name))) is tuple:
         return [each.strip() for each in text.split(",") if each.strip()]
     return text
 
@@ -200,14 +224,26 @@ _KEYS: Final = (
 """What a broker of a network with keys needs, and how it is made."""
 
 
-def check(configuration: Configuration, origins: Mapping[str, str] | None = None) -> None:
-    """Refuse what no single setting shows to be wrong; `origins` says where each was set."""
-    for name, problem in _problems(configuration):
-        place = (origins or {}).get(name, "")
-        raise InvalidConfiguration(f"{name}{f' ({place})' if place else ''}: {problem}")
+def worded(problem: Problem, origins: Mapping[str, str] | None = None) -> str:
+    """Write a problem on a line, with the place where its setting was set.
+
+    >>> worded(("tls.key", "no such file; name it"), {"tls.key": "palio.toml:7"})
+    'tls.key (palio.toml:7): no such file; name it'
+    """
+    name, text = problem
+    place = (origins or {}).get(name, "")
+    return f"{name}{f' ({place})' if place else ''}: {text}"
 
 
-def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
+def refuse(lines: Sequence[str]) -> None:
+    """Raise all mistakes as one error; none if there are none."""
+    if lines:
+        heading = [f"{len(lines)} settings are wrong"] if len(lines) > 1 else []
+        raise InvalidConfiguration("\n  ".join([*heading, *lines]))
+
+
+def problems(configuration: Configuration) -> Iterator[Problem]:
+    """Find what no single setting shows to be wrong."""
     tls, auth = configuration.tls, configuration.auth
     yield from _wrong_names(configuration)
     yield from _misrouted(configuration)
@@ -245,7 +281,7 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
     yield from _unreachable(configuration.broker.url)
 
 
-def _unreachable(url: str) -> Iterator[tuple[str, str]]:
+def _unreachable(url: str) -> Iterator[Problem]:
     """An address at which no other broker could find this one."""
     if len(url) > MAX_URL_CHARS:
         yield "broker.url", f"it has more than {MAX_URL_CHARS} characters (MAX_URL_CHARS)"
@@ -259,7 +295,7 @@ def _unreachable(url: str) -> Iterator[tuple[str, str]]:
                 yield "broker.url", f"{host} stands for all addresses of a machine; write one"
 
 
-def _misrouted(configuration: Configuration) -> Iterator[tuple[str, str]]:
+def _misrouted(configuration: Configuration) -> Iterator[Problem]:
     """Algorithms that do not exist, or not for such a network."""
     broker, gateway = configuration.broker, configuration.gateway
     for section, name, parent in (
@@ -288,7 +324,7 @@ def _misrouted(configuration: Configuration) -> Iterator[tuple[str, str]]:
     yield from _misplaced_gateway(broker, gateway)
 
 
-def _misplaced_gateway(broker: Broker, gateway: Gateway) -> Iterator[tuple[str, str]]:
+def _misplaced_gateway(broker: Broker, gateway: Gateway) -> Iterator[Problem]:
     if not gateway.routing:
         for key in ("brokers", "parent"):
             if getattr(gateway, key):
@@ -309,7 +345,7 @@ def _misplaced_gateway(broker: Broker, gateway: Gateway) -> Iterator[tuple[str, 
         yield "gateway.brokers", "name the brokers of the other network that are linked to it"
 
 
-def _ungrouped(configuration: Configuration) -> Iterator[tuple[str, str]]:
+def _ungrouped(configuration: Configuration) -> Iterator[Problem]:
     """Find the settings that keep a broker from sending to groups."""
     if not configuration.multicast.groups:
         return
@@ -320,13 +356,13 @@ def _ungrouped(configuration: Configuration) -> Iterator[tuple[str, str]]:
     if configuration.gateway.routing:
         yield "multicast.groups", "a gateway is in no group; leave out multicast.groups, or gateway"
     routing = configuration.broker.routing
-    if not ALGORITHMS[routing].is_destined:
+    if routing in ALGORITHMS and not ALGORITHMS[routing].is_destined:
         able = " or ".join(each.name for each in ALGORITHMS.values() if each.is_destined)
         problem = f"{routing} does not tell which brokers an event is for; multicast needs {able}"
         yield "broker.routing", problem
 
 
-def _unproven(auth: Auth, tls: Tls) -> Iterator[tuple[str, str]]:
+def _unproven(auth: Auth, tls: Tls) -> Iterator[Problem]:
     """Find credentials that nobody could show, or verify."""
     if auth.grants and not tls.ca:
         yield "auth.grants", "names come from certificates: set tls.ca to what vouches for them"
@@ -339,7 +375,7 @@ def _unproven(auth: Auth, tls: Tls) -> Iterator[tuple[str, str]]:
         yield given, f"a broker shows its key, and asks others for theirs; {_KEYS}"
 
 
-def _wrong_names(configuration: Configuration) -> Iterator[tuple[str, str]]:
+def _wrong_names(configuration: Configuration) -> Iterator[Problem]:
     broker = configuration.broker
     named = [("broker.name", "a broker", broker.name)]
     gateway = configuration.gateway
@@ -363,7 +399,7 @@ def _wrong_names(configuration: Configuration) -> Iterator[tuple[str, str]]:
             yield setting, str(error)
 
 
-def _exposed(configuration: Configuration) -> Iterator[tuple[str, str]]:
+def _exposed(configuration: Configuration) -> Iterator[Problem]:
     """Find the protection that is missing before other machines may reach a broker."""
     host = configuration.listen.host
     reached = f"{host} can be reached from other machines; set"

@@ -72,8 +72,9 @@ def key_files(path: Path) -> list[Path]:
 
 
 def _public_key(path: Path) -> Ed25519PublicKey:
+    text = _read(path)
     try:
-        key = serialization.load_pem_public_key(_read(path))
+        key = serialization.load_pem_public_key(text)
     except ValueError as error:
         raise InvalidInput(f"{str(path)!r} holds no public key: {error}") from None
     if not isinstance(key, Ed25519PublicKey):

@@ -21,22 +21,19 @@ from weakref import WeakSet
 import msgspec
 import pyarrow.compute as pc  # noqa: F401  # Arrow imports it itself, 60 ms that no event shall wait
 
-from palio import files
-from palio.errors import InvalidConfiguration, NotAuthenticated, PalioError, UnsafeFile
+from palio.errors import InvalidConfiguration
 from palio.matching import warming
 from palio.matching.index import Index
 from palio.matching.kernels import registry
 from palio.multicast import kernels as planning_kernels
-from palio.node.authority import Authority, NamedAuthority, OpenAuthority
-from palio.node.effects import Moment
-from palio.node.identity import NOBODY, Identity
 from palio.node.node import Node
 from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import Address
 from palio.protocol.limits import MAX_BATCH_ROWS
 from palio.routing.algorithms import find_algorithm
 from palio.routing.protocol import Matching, Router, Selector
-from palio.server.configuring import check, is_any
+from palio.server.configuring import is_any
+from palio.server.credentials import Credentials, expiries, load
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
 from palio.server.limits import (
@@ -46,11 +43,10 @@ from palio.server.limits import (
     GC_THRESHOLDS,
     PLAIN_PAIRS,
     RESIDUALS,
-    TLS_1_2_CIPHERS,
 )
 from palio.server.multicast.sockets import GroupSockets, open_groups
 from palio.server.server import Server
-from palio.server.settings import Configuration, Tls
+from palio.server.settings import Configuration
 
 if TYPE_CHECKING:
     from palio.server.http.app import HttpFront
@@ -83,12 +79,9 @@ async def running(
     Everything that may be wrong with the configuration is found before anyone can connect. For
     measurements `is_lost` says of each datagram that comes whether it counts as lost on the way.
     """
-    check(configuration)
+    credentials = load(configuration)
+    accepting = credentials.accepting
     broker, listen = configuration.broker, configuration.listen
-    accepting = _tls(configuration.tls, ssl.Purpose.CLIENT_AUTH) if configuration.tls.cert else None
-    dialling = _tls(configuration.tls, ssl.Purpose.SERVER_AUTH) if configuration.tls.ca else None
-    authority, identity = new_authority(configuration), new_identity(configuration)
-    _check_identity(authority, identity)
     settings = _node_settings(configuration)
     journal = new_journal(configuration)
     engines = Engines()
@@ -102,8 +95,8 @@ async def running(
             new_router(configuration, engines),
             journal,
             settings=settings,
-            authority=authority,
-            identity=identity,
+            authority=credentials.authority,
+            identity=credentials.identity,
             new_id=partial(secrets.token_urlsafe, 16),
             matcher=engines.new_index,
         )
@@ -111,7 +104,7 @@ async def running(
             node,
             journal,
             multicast=multicast,
-            dialling=dialling,
+            dialling=credentials.dialling,
             max_connections=configuration.limits.max_connections,
             greeting_s=configuration.limits.handshake_timeout_s,
             rows_at_once=engines.rows_at_once,
@@ -129,7 +122,7 @@ async def running(
         own = Address(listen.host, port, accepting is not None)
         server.host.reachable_at(broker.url or ("" if is_any(listen.host) else str(own)))
         if configuration.http.port is not None:
-            http = await _open_http(server, configuration, authority, identity)
+            http = await _open_http(server, configuration, credentials)
         for url in configuration.peers.urls:
             server.dial(url)
         yield Running(server, host, port, accepting is not None, http)
@@ -209,56 +202,6 @@ def new_journal(configuration: Configuration) -> Journal | Diskless:
     )
 
 
-def new_authority(configuration: Configuration) -> Authority:
-    """Make the authority: everyone may do everything, unless tokens or grants are set."""
-    auth = configuration.auth
-    named = {name: grant.granted_to(name) for name, grant in auth.grants.items()}
-    if not auth.keys:
-        return NamedAuthority(named) if named else OpenAuthority()
-    try:
-        from palio.server.tokens import TokenAuthority
-    except ImportError as error:
-        raise _missing("auth.keys", error) from None
-    revoked = Path(auth.revoked) if auth.revoked else None
-    return TokenAuthority(Path(auth.keys), network=auth.network, revoked=revoked, named=named)
-
-
-def new_identity(configuration: Configuration) -> Identity:
-    """Load the broker's own identity: its bound token, if it has one."""
-    auth, name = configuration.auth, configuration.broker.name
-    if not auth.token_file:
-        return NOBODY
-    try:
-        from palio.server.keyfiles import load_private_key
-        from palio.server.tokens import BoundToken
-    except ImportError as error:
-        raise _missing("auth.token_file", error) from None
-    try:
-        token = files.read_secret(Path(auth.token_file), "the token").decode().strip()
-    except (OSError, UnicodeDecodeError, UnsafeFile) as error:
-        raise InvalidConfiguration(f"auth.token_file: {error}") from None
-    try:
-        identity = BoundToken(token, load_private_key(Path(auth.broker_key)))
-    except PalioError as error:
-        raise InvalidConfiguration(f"auth.token_file, auth.broker_key: {error}") from None
-    if identity.name != name:
-        raise InvalidConfiguration(
-            f"auth.token_file: the token is of the broker {identity.name!r}, and this one is "
-            f"{name!r}; sign one for it, or set broker.name"
-        )
-    return identity
-
-
-def _check_identity(authority: Authority, identity: Identity) -> None:
-    """Refuse a token that this broker itself would not take from another."""
-    if identity.token:
-        now = Moment(0.0, 0)
-        try:
-            authority.verified(identity.token, b"palio", identity.sign(b"palio"), now)
-        except NotAuthenticated as error:
-            raise InvalidConfiguration(f"auth.token_file: {error}; see auth.keys") from None
-
-
 def _node_settings(configuration: Configuration) -> Settings:
     limits, gateway = msgspec.structs.asdict(configuration.limits), configuration.gateway
     algorithm = find_algorithm(configuration.broker.routing)
@@ -280,24 +223,6 @@ def _node_settings(configuration: Configuration) -> Settings:
     )
 
 
-def _tls(tls: Tls, purpose: ssl.Purpose) -> ssl.SSLContext:
-    """For those that connect here, or (`SERVER_AUTH`) for connecting to others: there this broker
-    shows no certificate, as it is known by its key.
-    """
-    try:
-        context = ssl.create_default_context(purpose, cafile=tls.ca or None)
-        if purpose is ssl.Purpose.CLIENT_AUTH:
-            context.load_cert_chain(tls.cert, tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidConfiguration(f"tls.cert, tls.key or tls.ca: {error}") from None
-    if purpose is ssl.Purpose.CLIENT_AUTH and tls.ca:
-        # Those without a certificate may still show a token.
-        context.verify_mode = ssl.CERT_OPTIONAL
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(TLS_1_2_CIPHERS)
-    return context
-
-
 async def _listening(
     server: Server, host: str, port: int, tls: ssl.SSLContext | None
 ) -> tuple[str, int]:
@@ -310,36 +235,15 @@ async def _listening(
 
 
 async def _open_http(
-    server: Server, configuration: Configuration, authority: Authority, identity: Identity
+    server: Server, configuration: Configuration, credentials: Credentials
 ) -> HttpFront:
-    try:
-        from palio.server import metrics
-        from palio.server.http import app
-    except ImportError as error:
-        raise _missing("http.port", error) from None
-    expiries = _expiries(configuration.tls, identity)
-    exposition = metrics.exposition(server, server.journal.counters, expiries)
-    return await app.serve(server, configuration, authority, exposition)
+    from palio.server import metrics
+    from palio.server.http import app
 
-
-def _expiries(tls: Tls, identity: Identity) -> dict[str, float]:
-    """When the credentials that this broker has loaded expire, in seconds since 1970."""
-    from cryptography import x509
-
-    from palio.server.tokens import inspect
-
-    expiries = {}
-    if tls.cert:
-        certificate = x509.load_pem_x509_certificates(Path(tls.cert).read_bytes())[0]
-        expiries["certificate"] = certificate.not_valid_after_utc.timestamp()
-    if identity.token:
-        expiries["token"] = float(inspect(identity.token)[1].exp)
-    return expiries
-
-
-def _missing(setting: str, error: ImportError) -> InvalidConfiguration:
-    return InvalidConfiguration(
-        f"{setting} needs a package that is not installed ({error}); pip install 'palio[server]'"
+    ends = expiries(configuration.tls, credentials.identity)
+    exposition = metrics.exposition(server, server.journal.counters, ends)
+    return await app.serve(
+        server, configuration, credentials.authority, exposition, credentials.serving
     )
 
 

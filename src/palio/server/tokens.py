@@ -229,20 +229,12 @@ def revoke(path: Path, token_id: str) -> None:
     files.append(path, ("\n" if is_cut else "") + f"{token_id}\n")
 
 
-def _load_revoked(path: Path) -> frozenset[str]:
-    try:
-        lines = path.read_text("utf-8", "replace").split("\n")
-    except OSError as error:
-        raise InvalidInput(
-            f"auth.revoked: cannot read {str(path)!r}: {error.strerror}; create it empty if no "
-            "token is revoked"
-        ) from None
+def load_revoked(path: Path) -> frozenset[str]:
+    """Read the ids of revoked tokens."""
+    lines = path.read_text("utf-8", "replace").split("\n")
     for place, line in enumerate(lines, 1):
         if line and not _NUMBER.fullmatch(line):
-            raise InvalidInput(
-                f"auth.revoked: {path}:{place}: {line!r:.40} is no token's number; write one a "
-                "line and nothing else"
-            )
+            raise InvalidInput(f"{path}:{place}: {line!r:.40} is no token's number")
     return frozenset(filter(None, lines))
 
 
@@ -297,7 +289,7 @@ class TokenAuthority:
         self._keys = _Loaded(partial(load_public_keys, keys), partial(key_files, keys))
         self._listing = _Loaded[frozenset[str]](frozenset, list)
         if revoked is not None:
-            self._listing = _Loaded(partial(_load_revoked, revoked), lambda: [revoked])
+            self._listing = _Loaded(partial(load_revoked, revoked), lambda: [revoked])
         self._revoked = self._listing.value
         """Everything listed since this broker runs: a file that is being rewritten may be empty for
         a moment."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from palio.errors import InvalidConfiguration
+from palio.errors import InvalidConfiguration, InvalidInput
 from palio.protocol.limits import MAX_MTU
 from palio.server.multicast.sockets import open_groups
 from palio.server.run import running
@@ -36,7 +36,6 @@ def test_without_groups_there_is_no_multicast() -> None:
     ("given", "problem"),
     [
         ({"interface": "nothing0"}, r"multicast\.interface: 'nothing0' is no interface"),
-        ({"key": "nowhere"}, r"multicast\.key: .*No such file"),
         ({"groups": "ff15::/112", "interface": "::1"}, r"on lo \(::1\): Network is unreachable"),
     ],
 )
@@ -54,7 +53,7 @@ def test_what_stands_in_the_way(given: dict[str, Any], problem: str) -> None:
     ],
 )
 def test_a_key_that_is_none(tmp_path: Path, text: str, mode: int, problem: str) -> None:
-    with pytest.raises(InvalidConfiguration, match=rf"multicast\.key: .*{problem}"):
+    with pytest.raises(InvalidInput, match=problem):
         open_groups(multicast(key=written(tmp_path / "key", text, mode)), "b1")
 
 

@@ -45,7 +45,7 @@ from palio.server.http.openapi import document
 from palio.server.http.publishing import HttpPublishers
 from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
-from palio.server.limits import MAX_COMMAND_BYTES, MAX_HEAD_BYTES, TLS_1_2_CIPHERS
+from palio.server.limits import MAX_COMMAND_BYTES, MAX_HEAD_BYTES
 from palio.server.local_client import RESUME_BYTES, Connect
 from palio.server.server import Server
 from palio.server.settings import Configuration
@@ -218,10 +218,17 @@ class HttpFront:
 class _Uvicorn(uvicorn.Server):
     """uvicorn with a listener of its own, whose handshakes have a limit."""
 
-    def __init__(self, config: uvicorn.Config, listening: socket.socket, door: FrontDoor) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        listening: socket.socket,
+        door: FrontDoor,
+        tls: ssl.SSLContext | None,
+    ) -> None:
         super().__init__(config)
         self._listening = listening
         self._door = door
+        self._tls = tls
         self._lingering: set[object] = set()
         """Connections whose clients did not take the end of an answer when it was last looked."""
         self._look_at = 0.0
@@ -229,7 +236,7 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002  # as in the base class
         """Listen."""
         await super().startup([])
-        config, tls = self.config, self.config.ssl
+        config, tls = self.config, self._tls
         self.servers.append(
             await asyncio.get_running_loop().create_server(
                 partial(HttpConnection.paced, config, self.server_state, self._door),
@@ -270,9 +277,10 @@ async def serve(
     configuration: Configuration,
     authority: Authority,
     metrics: Callable[[], bytes],
+    tls: ssl.SSLContext | None = None,
 ) -> HttpFront:
     """Open the front that a configuration asks for, under the authority of the broker."""
-    listen, tls = configuration.listen, configuration.tls
+    listen = configuration.listen
     directory = Directory(server.host.keep, server.journal.records())
     origins = Origins(configuration.http.allowed_origins)
     access = Access(authority, server.moment, origins)
@@ -305,17 +313,10 @@ async def serve(
         ws_max_size=MAX_COMMAND_BYTES,
         timeout_keep_alive=limits.http_idle_s,  # type: ignore[arg-type]  # it says int, and means seconds
         timeout_graceful_shutdown=CLOSE_S,
-        ssl_certfile=tls.cert or None,
-        ssl_keyfile=tls.key or None,
-        ssl_ciphers=TLS_1_2_CIPHERS,
     )
-    try:
-        config.load()
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidConfiguration(f"tls.cert, tls.key: {error}") from None
     listening = _bound(listen.host, configuration.http.port or 0)
     host, port = listening.getsockname()[:2]
-    scheme = "https" if tls.cert else "http"
+    scheme = "http" if tls is None else "https"
     address = f"{scheme}://{bracketed(host)}:{port}"
     door = FrontDoor(
         server.limiter,
@@ -325,7 +326,7 @@ async def serve(
         head_s=limits.http_head_s,
         body_s=limits.http_body_s,
     )
-    front = HttpFront(_Uvicorn(config, listening, door), delivery, address)
+    front = HttpFront(_Uvicorn(config, listening, door, tls), delivery, address)
     await front.start()
     return front
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from palio import files
-from palio.errors import InvalidConfiguration, InvalidInput, UnsafeFile
+from palio.errors import InvalidConfiguration
 from palio.multicast.datagrams import Datagram
 from palio.protocol.datagrams import SALT_BYTES, UNSHARED, GroupKey, Opener, Sealer
 from palio.protocol.limits import MAX_MTU
@@ -408,7 +408,9 @@ def _key(settings: Multicast, interface: Interface) -> GroupKey:
             "with a key, the same for all brokers (openssl rand -hex 32), or set "
             "multicast.interface = 127.0.0.1"
         )
-    try:
-        return GroupKey.read(files.read_secret(Path(settings.key), "the group key").decode())
-    except (OSError, UnicodeDecodeError, UnsafeFile, InvalidInput, InvalidConfiguration) as error:
-        raise InvalidConfiguration(f"multicast.key: {error}") from None
+    return read_group_key(Path(settings.key))
+
+
+def read_group_key(path: Path) -> GroupKey:
+    """Read the key that all brokers share."""
+    return GroupKey.read(files.read_secret(path, "the group key").decode())
