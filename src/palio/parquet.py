@@ -1,11 +1,11 @@
 """The one reader of Parquet: in pieces of bounded size, whatever a file unpacks to.
 
 A column of Parquet may hold each text once and name it a million times: 14 kilobytes that are 20
-gigabytes of events. So, whoever wrote a file:
+gigabytes of events. So, for files of any origin:
 
 1. Texts stay as they are stored, as places in a dictionary, until it is known how large some rows
    are without it. Only then are these unpacked, `PIECE_BYTES` of them at a time.
-2. How many rows are decoded in one go follows from what the file says about its columns. An
+2. The number of rows decoded at once follows from the file's statistics of its columns. An
    encoding in which a text continues the one before counts for all it may come to.
 3. A row that is larger than any event, and a column of a row group that is larger than
    `MAX_COLUMN_BYTES`, are refused with a `LimitExceeded`.
@@ -284,7 +284,7 @@ _PHYSICAL: Final = (
 
 
 def check_header(path: str | Path, metadata: Any) -> None:
-    """Refuse a file whose header says of a column what its schema does not allow.
+    """Refuse a file whose header contradicts its schema.
 
     `metadata` is what Arrow has read of it. A header that was in order is not read again for each
     row group that somebody asks for.
@@ -326,7 +326,7 @@ class _Header:
             (each.path, each.max_repetition_level, each.max_definition_level, each.physical_type)
             for each in (schema.column(at) for at in range(len(schema)))
         ]
-        """What the schema says of each column."""
+        """Path, levels and type of each column by the schema."""
 
     def check(self) -> None:
         """Raise what is wrong."""
@@ -354,10 +354,10 @@ class _Header:
 
     def _physical(self, type_: int, number: int) -> None:
         path, _, _, physical = self.levels[number]
-        said = self._zigzag() if type_ in _INTEGERS else -1
-        if said != _PHYSICAL.index(physical):
+        declared = self._zigzag() if type_ in _INTEGERS else -1
+        if declared != _PHYSICAL.index(physical):
             raise _Contradiction(
-                f"column {path!r:.100} is said to be of type {said}, and {physical}"
+                f"column {path!r:.100} has type {declared} in the header, {physical} in the schema"
             )
 
     def _sizes(self, type_: int, number: int) -> None:
@@ -404,7 +404,7 @@ class _Header:
             yield number, type_
 
     def _each(self, type_: int, read: Callable[[int], Any]) -> int:
-        """Read each item of a list, whatever its type is said to be, as Arrow does: how many."""
+        """Read each item of a list of any declared type, as Arrow does, and count them."""
         if type_ not in _LISTS:
             self._skip(type_)
             return 0

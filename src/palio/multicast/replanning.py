@@ -29,7 +29,7 @@ CHANGES: Final = 16
 """Groups that are replaced at once; most of what pays is done by the first."""
 
 LEAST_SAVED: Final = 0.01
-"""The share of the cost that a change has to save. All brokers are told of the plan that it makes.
+"""The share of the cost that a change has to save. Every change sends the plan to all brokers.
 """
 
 MOST_REPLANNED: Final = 256
@@ -49,7 +49,7 @@ _Half: TypeAlias = Annotated[
 
 
 class TrafficReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a broker has sent since it was told of a plan."""
+    """The traffic of one broker since it received a plan."""
 
     plan: int
     events: Annotated[int, msgspec.Meta(ge=0, le=_ENDLESS)]

@@ -95,8 +95,8 @@ class Plans:
         """
         if self._last is None or self._last[0] != text:
             plan, report = unpack(text)
-            said = report.get(REPLANS)
-            replans = said if type(said) is int and 0 < said <= MAX_NUMBER else 0
+            count = report.get(REPLANS)
+            replans = count if type(count) is int and 0 < count <= MAX_NUMBER else 0
             self._last = text, (plan, replans)
         return self._last[1]
 

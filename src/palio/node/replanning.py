@@ -1,8 +1,8 @@
 """`Replanning`: brokers change the plan of multicast groups in use as traffic drifts.
 
-Each broker reports now and then, in a fact, which brokers it sends to (`TRAFFIC`). The broker that
-states the plan changes a few groups by the reports of all, and states what comes of it as it would
-a plan that is applied. So one broker decides; if it is gone, the plan stays as it is.
+Each broker regularly reports, in a fact, which brokers it sends to (`TRAFFIC`). The broker that
+announced the plan changes a few groups by all reports, and announces the result like an applied
+plan. So one broker decides; if it is gone, the plan stays unchanged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Replanning:
         name, cluster_state = self._core.name, self._core.durability.cluster_state
         sample, self._sample = self._sample, SentSample()
         earlier = self._reported(name, current)
-        if sample.events or earlier is None or earlier.events:  # else it has been said
+        if sample.events or earlier is None or earlier.events:  # else it was reported
             report = sample.report(current.id, current.plan.brokers)
             cluster_state.announce(TRAFFIC, filter=report)
         if current.origin == name:
