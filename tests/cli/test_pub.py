@@ -36,11 +36,18 @@ def listener(url: str) -> Iterator[palio.SyncClient]:
 
 def test_json_lines_are_published(run: Palio, url: str, listener: palio.SyncClient) -> None:
     heard = listener.subscribe("EXISTS x")
-    outcome = run("pub", "--broker", url, "--json", stdin='{"x": 1}\n{"x": {"y": 2}}\n{"x": 3}')
+    lines = '{"x": 1}\n{"x": {"y": 2}}\n{"x": 3, "tags": ["a"]}'
+    outcome = run("pub", "--broker", url, "--json", stdin=lines)
     assert outcome.status == 0
     receipt = outcome.document
     assert (receipt["events"], receipt["last_seq"], receipt["level"]) == (3, 3, "memory")
-    assert [dict(heard.receive(5)) for _ in range(2)] == [{"x": 1}, {"x": 3}]
+    first, second = heard.receive(5), heard.receive(5)
+    assert (first.payload, second.payload) == ({"x": 1}, {"x": 3, "tags": ["a"]})
+    assert "payload" not in described(first)
+    assert described(second)["event"] == {"x": 3}
+    assert described(second)["payload"] == {"x": 3, "tags": ["a"]}
+    second.packed = b""
+    assert described(second)["payload"].startswith("not readable: ")
 
 
 def test_csv_is_published(run: Palio, url: str, listener: palio.SyncClient, tmp_path: Path) -> None:

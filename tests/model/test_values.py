@@ -8,6 +8,7 @@ import pickle
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
+from fractions import Fraction
 from pathlib import PurePosixPath
 from typing import Any
 from uuid import UUID
@@ -73,6 +74,10 @@ class Nowhere(tzinfo):
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
+class Side(Enum):
+    BUY = "buy"
+
+
 @pytest.mark.parametrize(
     ("given_", "expected"),
     [
@@ -97,6 +102,11 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
         (np.str_("a"), "a"),
         (np.bytes_(b"a"), b"a"),
         (np.array(3), 3),
+        (Side.BUY, "buy"),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (date(2026, 1, 31), "2026-01-31"),
+        (Decimal("0.10"), 0.1),
+        (Decimal("1E+400"), math.inf),
         ("\U0010ffff", "\U0010ffff"),
     ],
     ids=our.shown,
@@ -110,7 +120,7 @@ def test_what_is_a_value_becomes_plain(given_: object, expected: object) -> None
 @pytest.mark.parametrize(
     "given_",
     [
-        *(None, [], {}, object(), 1j, timedelta(1), NOON.date(), NOON.replace(tzinfo=None)),
+        *(None, [], {}, object(), 1j, timedelta(1), NOON.replace(tzinfo=None)),
         *(NOON.replace(tzinfo=Nowhere()), INT64_MAX + 1, INT64_MIN - 1, np.uint64(2**63)),
         *("\ud800", "a\udfff", np.array([1, 2]), np.array([]), np.complex128(1)),
         *(np.datetime64("2026-01-31"), np.datetime64("2026-01-31", "ns"), np.timedelta64(1, "ns")),
@@ -125,6 +135,7 @@ def test_what_is_no_value_is_refused(given_: object) -> None:
 
 
 def test_nan_is_a_value() -> None:
+    assert is_nan(checked(Decimal("sNaN")))
     assert is_nan(checked(math.nan))
     assert not is_nan("nan")
     assert kind_of(math.nan) is Kind.NUMBER
@@ -312,22 +323,13 @@ def test_every_kind_has_a_noun() -> None:
     ]
 
 
-class Side(Enum):
-    BUY = "buy"
-
-
 @pytest.mark.parametrize(
     ("value", "remedy"),
     [
         ({"b": 1}, "name nested values with points: palio.model.flatten does"),
-        ([1], "publish an event for each of its values"),
-        ({1}, "publish an event for each of its values"),
-        (Decimal("1.5"), "here float or str of it"),
-        (UUID(int=1), "here str of it"),
+        (Fraction(1, 3), "here float or str of it"),
         (PurePosixPath("a"), "here str of it"),
-        (Side.BUY, r"here its \.value"),
         (timedelta(1), r"here its \.total_seconds"),
-        (date(2026, 1, 1), "here a datetime with a zone"),
     ],
 )
 def test_what_is_no_value_is_told_what_to_give_instead(value: object, remedy: str) -> None:

@@ -7,11 +7,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 from palio import files
 from palio.cli.reporting import print_status
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from palio.model.values import Value
 
 
+Event = TypeVar("Event")
+
+
 class BadLine(PalioError):
     """The fault of one line of the input."""
 
@@ -36,7 +39,8 @@ class BadLine(PalioError):
 
 
 def events(source: str) -> Iterator[tuple[int, dict[str, Value]]]:
-    """The events of a file, of standard input (`-`) or of a JSON text, each with its line.
+    """The events of a file, of standard input (`-`) or of a JSON text, each with its line, as
+    filters see them.
 
     One object may fill the whole input; otherwise there is one a line, and each is given as soon as
     its line has come.
@@ -46,7 +50,22 @@ def events(source: str) -> Iterator[tuple[int, dict[str, Value]]]:
     """
     from palio.model.events import flatten
 
-    found = is_warned = False
+    is_warned = False
+    for line, document, event in _read(source, flatten):
+        if not is_warned and (omitted := list(islice(_omitted(document), MOST_NAMED))):
+            is_warned = True
+            print_status(
+                f"line {line}: filters do not see {', '.join(omitted)}, as attributes are scalars; "
+                "there may be more"
+            )
+        yield line, event
+
+
+def _read(
+    source: str, reader: Callable[[dict[str, Any]], Event]
+) -> Iterator[tuple[int, dict[str, Any], Event]]:
+    """The JSON objects of a source, each with its line and what a reader makes of it."""
+    found = False
     with _opened(source, is_text=source.lstrip().startswith("{")) as stream:
         for line, document in _documents(_lines(stream)):
             found = True
@@ -55,16 +74,10 @@ def events(source: str) -> Iterator[tuple[int, dict[str, Value]]]:
                     raise InvalidEvent(
                         f"an event is a JSON object, not {_noun(document)}; give one object a line"
                     )
-                event = flatten(document)
+                event = reader(document)
             except InvalidInput as error:
                 raise BadLine(line, error) from None
-            if not is_warned and (omitted := list(islice(_omitted(document), MOST_NAMED))):
-                is_warned = True
-                print_status(
-                    f"line {line}: left out {', '.join(omitted)}, as attributes are scalars; "
-                    "there may be more"
-                )
-            yield line, event
+            yield line, document, event
     if not found:
         raise InvalidEvent("there is no event; give a JSON object, or one a line")
 
@@ -91,7 +104,9 @@ BATCH_ROWS: Final = 1_000
 
 
 def events_of(source: str) -> Iterator[dict[str, Any] | pa.RecordBatch]:
-    """The events of JSON lines one by one, those of CSV and Parquet in batches."""
+    """The events of JSON lines one by one, whole; those of CSV and Parquet in batches."""
+    from palio.model.payloads import event_of
+
     kind = Path(source).suffix.lower()
     if kind == ".parquet":
         from palio.parquet import pieces
@@ -100,8 +115,8 @@ def events_of(source: str) -> Iterator[dict[str, Any] | pa.RecordBatch]:
     elif kind == ".csv":
         yield from _csv(source)
     else:
-        for _, event in events(source):
-            yield event
+        for _, _, event in _read(source, event_of):
+            yield dict(event)
 
 
 def gathered(

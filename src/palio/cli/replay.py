@@ -156,12 +156,11 @@ def _pace(speed: str) -> float:
 
 async def _print(pieces: Iterator[pa.RecordBatch], pace: float) -> None:
     from palio.client.events import Event
-    from palio.model.events import PUBLISHER, SEQ, TIME, rows
+    from palio.model.events import PUBLISHER, rows
 
     async for piece in paced(pieces, pace):
         for row in rows(piece):
-            event = Event(row, row.pop(PUBLISHER), row.pop(SEQ), row.pop(TIME))
-            show_event(event, as_json=True)
+            show_event(Event.of(row, row.pop(PUBLISHER)), as_json=True)
 
 
 async def _publish(

@@ -20,7 +20,7 @@ from palio.cli.application import (
 )
 from palio.cli.connecting import BrokerAccess, print_gap
 from palio.cli.reporting import print_status, show
-from palio.errors import PalioError, Unsettled
+from palio.errors import InvalidEvent, PalioError, Unsettled
 
 if TYPE_CHECKING:
     from palio.client.connection import Client
@@ -158,7 +158,16 @@ def show_event(event: Event, *, as_json: bool) -> None:
         line = f"{event.time:%H:%M:%S} {event.publisher} {event.seq}  " + " ".join(
             f"{name}={value!r}" for name, value in event.items()
         )
+        if event.packed is not None:
+            line += f"  payload={_payload(event)!r}"
     print(line, flush=True)  # noqa: T201  # one line an event, at once
+
+
+def _payload(event: Event) -> Any:
+    try:
+        return event.payload
+    except InvalidEvent as error:
+        return f"not readable: {error}"
 
 
 def described(event: Event) -> dict[str, Any]:
@@ -169,6 +178,8 @@ def described(event: Event) -> dict[str, Any]:
         "time": event.time.isoformat(),
         "event": dict(event),
     }
+    if event.packed is not None:
+        document["payload"] = _payload(event)
     if event.parts:
         document["parts"] = [described(part) for part in event.parts]
     return document

@@ -13,7 +13,7 @@ from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import Event, PublishReceipt
-from palio.client.outgoing import Publishable
+from palio.client.outgoing import Publishable, as_event
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
 from palio.client.subscribing import (
@@ -24,8 +24,9 @@ from palio.client.subscribing import (
     given_params,
 )
 from palio.client.subscription import LoopAffinity, Subscription
+from palio.client.typed import TypedEvent
 from palio.client.upstream import PendingReply, Upstream
-from palio.errors import Closed, InvalidInput, NoAnswer, PalioError, Unsettled
+from palio.errors import Closed, InvalidEvent, InvalidInput, NoAnswer, PalioError, Unsettled
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
@@ -57,7 +58,7 @@ class BaseBus(Generic[AnyUpstream]):
 
     async def request(
         self,
-        event: Mapping[str, Any],
+        event: Mapping[str, Any] | TypedEvent,
         reply_where: str | Filter | Pattern,
         params: Mapping[str, Any] | None = None,
         *,
@@ -69,12 +70,14 @@ class BaseBus(Generic[AnyUpstream]):
         the same names: `request({"ask": "price", "id": "7"}, "answers = :id")`. Whoever replies
         must have subscribed before. `NoAnswer` after `timeout` seconds.
         """
-        what = as_filter(reply_where)
-        values = {name: event[name] for name in what.variables if name in event}
+        what, attributes = as_filter(reply_where), as_event(event)
+        if attributes is None:
+            raise InvalidEvent(f"request takes one event, not {type(event).__name__}")
+        values = {name: attributes[name] for name in what.variables if name in attributes}
         values |= given_params(params)
         try:
             async with asyncio.timeout(check_timeout(timeout)):
-                return await self._first_reply(event, what, values)
+                return await self._first_reply(attributes, what, values)
         except TimeoutError as error:
             if isinstance(error, PalioError):
                 raise
@@ -89,7 +92,7 @@ class BaseBus(Generic[AnyUpstream]):
         options = SubscriptionOptions(max_events=1, reorder_timeout=self._reorder_timeout)
         registration, reply = self._announced(what, values, 1, options)
         try:
-            replies = await self._in_force(registration, reply, replace_covered=False)
+            replies: Subscription = await self._in_force(registration, reply, replace_covered=False)
             with suppress(Unsettled):  # no reply can come from there anyway
                 await self._upstream.settled(0.0)
             await self.publish(event)
@@ -120,7 +123,7 @@ class BaseBus(Generic[AnyUpstream]):
 
     async def _in_force(
         self, registration: Registration, reply: PendingReply, *, replace_covered: bool
-    ) -> Subscription:
+    ) -> Subscription[Any]:
         """The handle of a new subscription, once it is in force and, for `replace_covered`, those
         that it covers have ended.
         """

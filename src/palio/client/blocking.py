@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 import pyarrow as pa
 
@@ -22,9 +22,13 @@ from palio.client.connection import AdvertisementHandle, Client, connect
 from palio.client.events import Event
 from palio.client.roaming import ConnectionState
 from palio.client.subscriber import Subscriber
-from palio.client.subscription import Subscription, SubscriptionView
+from palio.client.subscribing import BusOptions, ClientOptions
+from palio.client.subscription import Received, Subscription, SubscriptionView
+from palio.client.typed import Typed
 from palio.errors import Closed, PalioError
 from palio.model.advertisements import Advertisement
+from palio.model.filters import Filter
+from palio.model.patterns import Pattern
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -158,7 +162,7 @@ def waited(
     return call
 
 
-async def _acked(subscription: Subscription, event: Event | None) -> None:
+async def _acked(subscription: Subscription[Any], event: Event | None) -> None:
     subscription.ack(event)
 
 
@@ -166,24 +170,10 @@ async def _next_of(states: AsyncIterator[ConnectionState]) -> ConnectionState | 
     return await anext(states, None)
 
 
-def subscribed(
-    verb: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Subscription]],
-) -> Callable[Concatenate[Any, Given], SyncSubscription]:
-    """`subscribe` of an asynchronous class, with its options, for the one round it."""
-
-    subscribe = waited(verb)
-
-    @wraps(verb)
-    def call(self: Any, /, *given: Given.args, **named: Given.kwargs) -> SyncSubscription:
-        return SyncSubscription(subscribe(self, *given, **named), self._portal)
-
-    return call
-
-
-class SyncSubscription(SubscriptionView):
+class SyncSubscription(SubscriptionView, Generic[Received]):
     """A `Subscription` without `await`: iterate over it to receive."""
 
-    def __init__(self, inner: Subscription, portal: Portal) -> None:
+    def __init__(self, inner: Subscription[Received], portal: Portal) -> None:
         super().__init__(inner)
         self._inner = inner
         self._portal = portal
@@ -198,7 +188,7 @@ class SyncSubscription(SubscriptionView):
         """Acknowledge an event, or all that were taken."""
         self._portal.call(_acked(self._inner, event))
 
-    def receive(self, timeout: float | None = None) -> Event:
+    def receive(self, timeout: float | None = None) -> Received:
         """The next event; `TimeoutError` after so many seconds, `Closed` if there will be none."""
         return self._portal.call(self._inner.receive(), timeout)
 
@@ -206,7 +196,7 @@ class SyncSubscription(SubscriptionView):
         """The next batch; `TimeoutError` after so many seconds, `Closed` if there will be none."""
         return self._portal.call(self._inner.receive_batch(), timeout)
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[Received]:
         while True:
             try:
                 yield self.receive()
@@ -262,6 +252,11 @@ class SyncBaseBus:
     cancel = waited(BaseBus.cancel)
     detach = waited(BaseBus.detach)
 
+    def _subscribed(
+        self, subscribing: Coroutine[Any, Any, Subscription[Received]]
+    ) -> SyncSubscription[Received]:
+        return SyncSubscription(self._portal.call(subscribing), self._portal)
+
     def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
         """Run a subscriber's handlers as events come, on the loop's own thread.
 
@@ -303,10 +298,37 @@ class SyncBus(SyncBaseBus):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(Bus(**options), Portal("palio-bus"))
+        self._bus = Bus(**options)
+        super().__init__(self._bus, Portal("palio-bus"))
 
     publish = waited(Bus.publish)
-    subscribe = subscribed(Bus.subscribe)
+
+    @overload
+    def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        params: Mapping[str, Any] | None = None,
+        *,
+        as_: type[Typed],
+        **options: Unpack[BusOptions],
+    ) -> SyncSubscription[Typed]: ...
+
+    @overload
+    def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        params: Mapping[str, Any] | None = None,
+        **options: Unpack[BusOptions],
+    ) -> SyncSubscription[Event]: ...
+
+    def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        params: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> SyncSubscription[Any]:
+        """Subscribe to the events that match from now on; options are those of `Bus`."""
+        return self._subscribed(self._bus.subscribe(filter, params, **options))
 
 
 class SyncAdmin:
@@ -347,7 +369,33 @@ class SyncClient(SyncBaseBus):
             raise
 
     publish = waited(Client.publish)
-    subscribe = subscribed(Client.subscribe)
+
+    @overload
+    def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        params: Mapping[str, Any] | None = None,
+        *,
+        as_: type[Typed],
+        **options: Unpack[ClientOptions],
+    ) -> SyncSubscription[Typed]: ...
+
+    @overload
+    def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        params: Mapping[str, Any] | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> SyncSubscription[Event]: ...
+
+    def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        params: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> SyncSubscription[Any]:
+        """Subscribe to the events that match from now on; options are those of `Client`."""
+        return self._subscribed(self._client.subscribe(filter, params, **options))
 
     def advertise(
         self, text: str | Advertisement, params: Mapping[str, Any] | None = None

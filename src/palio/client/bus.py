@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Unpack, overload
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from palio.client.arrivals import Arrival
 from palio.client.base_bus import BaseBus
 from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE
 from palio.client.dispatcher import Dispatcher
-from palio.client.events import Gap, PublishReceipt
+from palio.client.events import Event, Gap, PublishReceipt
 from palio.client.outgoing import Forms, Publishable, batches, lone
 from palio.client.registration import SubscriptionOptions
-from palio.client.subscribing import as_filter, given_params
+from palio.client.subscribing import BusOptions, as_filter, given_params
 from palio.client.subscription import Subscription
+from palio.client.typed import Typed, check_as
 from palio.client.upstream import Upstream
 from palio.errors import InvalidInput
 from palio.matching.protocol import Matcher
@@ -65,6 +66,24 @@ class Bus(BaseBus[Upstream]):
         self._seqs: dict[str, int] = {}
         self._forms = Forms()
 
+    @overload
+    async def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        params: Mapping[str, Any] | None = None,
+        *,
+        as_: type[Typed],
+        **options: Unpack[BusOptions],
+    ) -> Subscription[Typed]: ...
+
+    @overload
+    async def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        params: Mapping[str, Any] | None = None,
+        **options: Unpack[BusOptions],
+    ) -> Subscription[Event]: ...
+
     async def subscribe(
         self,
         filter: str | Filter | Pattern,
@@ -74,16 +93,22 @@ class Bus(BaseBus[Upstream]):
         max_events: int | None = None,
         on_gap: Callable[[Gap], None] | None = None,
         replace_covered: bool = False,
-    ) -> Subscription:
+        as_: type | None = None,
+    ) -> Subscription[Any]:
         """Subscribe to the events that match from now on.
 
         `params` maps the filter's parameters to their values. `queue_size` bounds the events that
         wait for the consumer; a slow one loses the oldest, which `on_gap` reports. After
         `max_events` events the subscription ends by itself. `replace_covered` ends all others that
         this one covers, as `cancel` does.
+
+        `as_` is a type whose objects are received instead of events: a dataclass, a struct of
+        msgspec, a model of pydantic, a `TypedDict`. An event that does not fit is left out; it
+        counts as `invalid`.
         """
         what = as_filter(filter)
-        options = SubscriptionOptions(on_gap, max_events=max_events)
+        read = check_as(as_, is_pattern=isinstance(what, Pattern))
+        options = SubscriptionOptions(on_gap, max_events=max_events, read=read)
         registration, reply = self._announced(what, given_params(params), queue_size, options)
         return await self._in_force(registration, reply, replace_covered=replace_covered)
 

@@ -20,19 +20,20 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from math import inf
 from types import EllipsisType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, Unpack, overload
 
 from palio.client.admin import Admin
 from palio.client.base_bus import BaseBus
 from palio.client.broker_upstream import BrokerUpstream, Lifetimes
 from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE
-from palio.client.events import Gap, PublishReceipt
+from palio.client.events import Event, Gap, PublishReceipt
 from palio.client.outgoing import Publishable
 from palio.client.registration import SubscriptionOptions
 from palio.client.reordering import check_reorder
 from palio.client.roaming import ConnectionState
 from palio.client.subscribing import (
+    ClientOptions,
     as_filter,
     check_match_at,
     check_offer_timeout,
@@ -41,6 +42,7 @@ from palio.client.subscribing import (
 )
 from palio.client.subscription import SETTLE_TIMEOUT_S, Subscription
 from palio.client.transport import TLS, Dial, tcp
+from palio.client.typed import Typed, check_as
 from palio.errors import InvalidInput
 from palio.language.parsing import read_advertisement
 from palio.matching.protocol import Matcher
@@ -331,6 +333,24 @@ class Client(BaseBus[BrokerUpstream]):
 
     # --- subscribing ---
 
+    @overload
+    async def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        params: Mapping[str, Any] | None = None,
+        *,
+        as_: type[Typed],
+        **options: Unpack[ClientOptions],
+    ) -> Subscription[Typed]: ...
+
+    @overload
+    async def subscribe(
+        self,
+        filter: str | Filter | Pattern,
+        params: Mapping[str, Any] | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> Subscription[Event]: ...
+
     async def subscribe(  # noqa: PLR0913  # each is an option that applications give by name
         self,
         filter: str | Filter | Pattern,
@@ -346,7 +366,8 @@ class Client(BaseBus[BrokerUpstream]):
         offer_timeout: float | None = None,
         replace_covered: bool = False,
         match_at: Literal["client", "brokers"] = "client",
-    ) -> Subscription:
+        as_: type | None = None,
+    ) -> Subscription[Any]:
         """Subscribe to the events that match from now on; return when that is in force at this
         broker.
 
@@ -366,6 +387,10 @@ class Client(BaseBus[BrokerUpstream]):
         `offer_timeout` is how many seconds it waits for an advertisement of such events: if none
         overlaps it by then, it ends with `SubscriptionEnded`. The brokers have to route by
         advertisements (else `NotSupported`).
+
+        `as_` is a type whose objects are received instead of events: a dataclass, a struct of
+        msgspec, a model of pydantic, a `TypedDict`. An event that does not fit is left out; it
+        counts as `invalid`.
 
         `replace_covered` ends all others that it covers once it is in force, as `cancel` does.
         With `match_at="brokers"` brokers assemble a pattern where its events meet, and only whole
@@ -393,7 +418,8 @@ class Client(BaseBus[BrokerUpstream]):
             raise InvalidInput(f"{option}= is for durable subscriptions; give a durable_name=")
         check_offer_timeout(offer_timeout, what, durable_name)
         options = SubscriptionOptions(
-            on_gap, wait_s, durable_name, retention, ack == "auto", by_brokers, max_events
+            *(on_gap, wait_s, durable_name, retention, ack == "auto", by_brokers, max_events),
+            read=check_as(as_, is_pattern=isinstance(what, Pattern)),
         )
         text = filter if isinstance(filter, str) else ""
         registration, reply = self._announced(what, given, queue_size, options, text)

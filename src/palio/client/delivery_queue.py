@@ -22,7 +22,7 @@ import pyarrow as pa
 from palio.client.arrivals import Arrival
 from palio.client.events import Event, Gap
 from palio.errors import Closed, InvalidFilter, InvalidInput, PalioError
-from palio.model.events import SEQ, TIME
+from palio.model.events import SEQ
 from palio.model.limits import check_limit
 from palio.model.parcels import Parcel, Shape
 from palio.protocol.receipts import Entry, Receipt, Receipts
@@ -98,13 +98,13 @@ class QueuedEvent:
 
     def next_event(self) -> Event:
         """The event."""
-        return _event_of(self._take(), self.publisher, None)
+        return Event.of(self._take(), self.publisher)
 
     def rest(self) -> pa.RecordBatch | None:
         """The event as a batch, if it still matches."""
         row = self._take()
         if self.version != self.consumer.version and not self.consumer.still_wants(
-            _event_of(row, self.publisher, None)
+            Event.of(row, self.publisher)
         ):
             return None
         values = tuple([row.get(name) for name in self._shape.names])
@@ -245,13 +245,7 @@ class QueuedEvents:
         return self._decoded
 
     def _event(self, row: Mapping[str, Any]) -> Event:
-        return _event_of(row, self.publisher, self._receipt())
-
-
-def _event_of(row: Mapping[str, Any], publisher: str, receipt: Receipt | None) -> Event:
-    attributes = dict(row)  # subscriptions share the row
-    seq, time = attributes.pop(SEQ), attributes.pop(TIME)
-    return Event(attributes, publisher, seq, time, receipt=receipt)
+        return Event.of(row, self.publisher, self._receipt())
 
 
 _NOTHING: Final[deque[Queued]] = deque(maxlen=0)

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from palio.model.events import PAYLOAD, SEQ, TIME
+from palio.model.payloads import data_of
+
 if TYPE_CHECKING:
     from palio.protocol.receipts import Receipt
 
@@ -18,7 +21,8 @@ ANY_PUBLISHER: Final = "*"
 class Event(Mapping[str, Any]):
     """A received event: a mapping of its attributes, and where it came from.
 
-    For a pattern, the event is the last of the sequence and `parts` holds all of them.
+    For a pattern, the event is the last of the sequence and `parts` holds all of them. Lists and
+    nested data are in its `payload`.
 
     >>> from datetime import UTC, datetime
     >>> event = Event({"price": 9.5}, "ticker", 1, datetime(2026, 1, 1, tzinfo=UTC))
@@ -26,7 +30,7 @@ class Event(Mapping[str, Any]):
     (9.5, 'ticker', 1)
     """
 
-    __slots__ = ("_attributes", "parts", "publisher", "receipt", "seq", "time")
+    __slots__ = ("_attributes", "packed", "parts", "publisher", "receipt", "seq", "time")
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class Event(Mapping[str, Any]):
         time: datetime,
         parts: tuple[Event, ...] = (),
         receipt: Receipt | None = None,
+        packed: object = None,
     ) -> None:
         self._attributes = attributes
         self.publisher = publisher
@@ -43,6 +48,26 @@ class Event(Mapping[str, Any]):
         self.time = time
         self.parts = parts
         self.receipt = receipt
+        self.packed = packed
+        """The payload as it travels, if there is one."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], publisher: str, receipt: Receipt | None = None) -> Event:
+        """The event of a row with its system columns, which others may share."""
+        attributes = dict(row)
+        seq, time = attributes.pop(SEQ), attributes.pop(TIME)
+        packed = attributes.pop(PAYLOAD, None)
+        return cls(attributes, publisher, seq, time, receipt=receipt, packed=packed)
+
+    @property
+    def payload(self) -> Any:
+        """The data as they were published, lists and nested data too: those of a CloudEvent, or all
+        that was given to `publish`. `InvalidEvent` if they cannot be read, or are not those of the
+        attributes.
+        """
+        if self.packed is None:
+            return dict(self._attributes)
+        return data_of(self.packed, self._attributes)
 
     def ack(self) -> None:
         """Acknowledge this event: it is handled and need not come again.

@@ -13,12 +13,23 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from palio.client.events import Event
+from palio.client.typed import TypedEvent
 from palio.errors import InvalidEvent
-from palio.model.events import conform_values, refuse_system_names, schema_of, to_batches
+from palio.model.events import (
+    PAYLOAD,
+    conform_values,
+    refuse_system_names,
+    schema_of,
+    to_batches,
+)
 from palio.model.limits import MAX_LONE_BYTES
 from palio.model.parcels import Parcel, Shape
+from palio.model.payloads import as_mapping, event_of
 
-Publishable: TypeAlias = Mapping[str, Any] | pa.RecordBatch | Iterable[Mapping[str, Any]]
+Publishable: TypeAlias = (
+    Mapping[str, Any] | TypedEvent | pa.RecordBatch | Iterable[Mapping[str, Any] | TypedEvent]
+)
 """What `publish` takes."""
 
 
@@ -32,17 +43,36 @@ def batches(events: Publishable) -> list[pa.RecordBatch]:
         batch = conform_values(events)
         refuse_system_names(batch.schema.names)
         return [batch]
+    single = as_event(events)
+    if single is not None:
+        return list(to_batches([single]))
     if not isinstance(events, Iterable) or _is_table(events):
         raise InvalidEvent(
             f"publish takes an event, several, or a record batch, not {type(events).__name__}"
             f"{_advice(events)}"
         )
-    listed = [events] if isinstance(events, Mapping) else list(events)
-    for event in listed:
-        if not isinstance(event, Mapping):
-            raise _no_event(events if _record_advice(events) else event)
-        refuse_system_names(event)
+    listed = []
+    for each in events:
+        event = as_event(each)
+        if event is None:
+            raise _no_event(events if hasattr(events, "_asdict") else each)
+        listed.append(event)
     return list(to_batches(listed))
+
+
+def as_event(given: object) -> Mapping[str, Any] | None:
+    """The attributes and the payload of an event or a typed object; None for anything else."""
+    if isinstance(given, Event) and given.packed is not None:
+        event: Mapping[str, Any] = {**given, PAYLOAD: given.packed}
+    elif isinstance(given, Mapping):
+        event = event_of(given)
+    else:
+        fields = as_mapping(given)
+        if fields is None:
+            return None
+        event = event_of(fields, keeps_nulls=True)
+    refuse_system_names(event)
+    return event
 
 
 def _is_table(given: object) -> bool:
@@ -50,9 +80,9 @@ def _is_table(given: object) -> bool:
 
 
 def _no_event(given: object) -> InvalidEvent:
-    """Some records give their fields, which are no events, when they are gone through."""
+    """Named tuples give their fields, which are no events, when they are gone through."""
     what = f"{type(given).__name__}{_advice(given)}"
-    return InvalidEvent(f"an event is a mapping of attributes, not {what}")
+    return InvalidEvent(f"an event is a mapping of attributes or a typed object, not {what}")
 
 
 def _advice(given: object) -> str:
@@ -65,21 +95,7 @@ def _advice(given: object) -> str:
         return "; publish pa.RecordBatch.from_pandas(it, preserve_index=False), or its to_batches()"
     if isinstance(given, str | bytes):
         return "; publish json.loads of it"
-    return _record_advice(given)
-
-
-def _record_advice(given: object) -> str:
-    """How to publish a record of one of the common kinds; empty for anything else."""
-    kind = type(given)
-    if hasattr(kind, "__dataclass_fields__"):
-        return "; publish dataclasses.asdict(it)"
-    if hasattr(kind, "__struct_fields__"):
-        return "; publish msgspec.structs.asdict(it)"
-    if hasattr(kind, "model_dump"):
-        return "; publish it.model_dump()"
-    if hasattr(kind, "__attrs_attrs__"):
-        return "; publish attrs.asdict(it)"
-    return "; publish it._asdict()" if hasattr(kind, "_asdict") else ""
+    return "; publish it._asdict()" if hasattr(given, "_asdict") else ""
 
 
 MAX_FORMS: Final = 1_024

@@ -20,8 +20,9 @@ from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
 from palio.client.events import Event, Gap, LateGap
 from palio.client.sequences import composite
 from palio.client.subscribing import check_values, frozen
+from palio.client.typed import Reader
 from palio.client.upstream import PendingReply, Upstream, log_refusal
-from palio.errors import HandlerFailed, InvalidFilter, PalioError
+from palio.errors import HandlerFailed, InvalidEvent, InvalidFilter, PalioError
 from palio.matching.protocol import Matcher
 from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
@@ -54,6 +55,8 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
     """Whether brokers assemble it, if it is a pattern."""
     max_events: int | None = None
     """After how many events it ends by itself."""
+    read: Reader | None = None
+    """What makes an object of an event's payload, if the consumer takes objects (`as_=`)."""
 
 
 class Registration:
@@ -93,6 +96,8 @@ class Registration:
         """Counts changes of filter and parameters."""
         self.left = options.max_events
         """How many events more it receives; None for any number."""
+        self.read = options.read
+        self.invalid = 0
         self.spurious = 0
         self.lost = 0
         self.late = 0
@@ -197,6 +202,19 @@ class Registration:
             self.on_refused(error)
         else:
             self.queue.close(error)
+
+    def does_not_fit(self, event: Event, error: InvalidEvent) -> None:
+        """An event cannot be read as the type that the consumer takes: it is dealt with, counted,
+        and the first one logged.
+        """
+        event.ack()
+        self.invalid += 1
+        if self.invalid == 1:
+            logger.warning(
+                "event %d of %r does not fit as_= of the subscription to %s and is left out: %s; "
+                "`invalid` of the subscription counts these",
+                *(event.seq, event.publisher, self.what, error),
+            )
 
     # --- the engine ---
 

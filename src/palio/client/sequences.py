@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from palio.client.events import Event, LateGap
 from palio.client.reordering import LEAST_REORDER_S, MAX_FOUND_S, Window
-from palio.model.events import SEQ, TIME, is_system_name
+from palio.model.events import PAYLOAD, SEQ, TIME, is_system_name
 from palio.model.patterns import Monitor, Occurrence, Pattern, Place
 from palio.model.values import Bindings
 
@@ -192,11 +192,12 @@ def composite(sequence: Iterable[Occurrence]) -> Event:
     """The events of one sequence, as an application receives it."""
     parts = [_event(each) for each in sequence]
     last = parts[-1]
-    return Event(dict(last), last.publisher, last.seq, last.time, tuple(parts))
+    return Event(dict(last), last.publisher, last.seq, last.time, tuple(parts), packed=last.packed)
 
 
 def _event(occurrence: Occurrence) -> Event:
     attributes = {
         name: value for name, value in occurrence.event.items() if not is_system_name(name)
     }
-    return Event(attributes, occurrence.publisher, occurrence.seq, occurrence.time)
+    packed = occurrence.event.get(PAYLOAD)
+    return Event(attributes, occurrence.publisher, occurrence.seq, occurrence.time, packed=packed)

@@ -39,6 +39,7 @@ from palio.client.delivery_queue import (
 from palio.client.events import Event, PublishReceipt
 from palio.client.registration import Registration
 from palio.client.subscribing import as_filter
+from palio.client.typed import EVENT, Reader, argument_readers
 from palio.client.upstream import PendingReply, log_refusal
 from palio.errors import (
     Closed,
@@ -104,15 +105,26 @@ class Handler:
         self.what = _requiring(what, required)
         self.narrowing = sorted({*required} - _attributes(what))
         """Attributes that are required by its arguments alone: nothing in the filter names them."""
+        self._readers: dict[str, Reader] = {}
+
+    def read_annotations(self) -> list[str]:
+        """Find what its arguments may be; the names of those whose annotation cannot be checked."""
+        self._readers, unchecked = argument_readers(self.function, self.arguments)
+        return unchecked
 
     def call(self, subscriber: Subscriber, event: Event) -> Any:
-        """Call the method with the attributes that its parameters name."""
+        """Call the method with the attributes that its parameters name, as they are annotated;
+        `InvalidEvent` for one that does not fit.
+        """
         given: dict[str, Any] = {}
         for name in self.arguments:
-            if name == "event":
-                given[name] = event
-            elif name in event:
-                given[name] = event[name]
+            if name != EVENT and name not in event:
+                continue
+            value, read = event if name == EVENT else event[name], self._readers.get(name)
+            try:
+                given[name] = value if read is None else read(value)
+            except InvalidEvent as error:
+                raise InvalidEvent(f"argument {name!r}: {error}") from None
         return self.function(subscriber, **given)
 
 
@@ -122,7 +134,9 @@ def on(
     """Make a method the handler of what matches a filter.
 
     Its parameters are filled with the attributes of their names; one without a default makes its
-    attribute required. A parameter called `event` gets the whole event. For a pattern these are the
+    attribute required. A value that is not of the annotated type is never passed: `failed` is
+    called. A parameter called `event` gets the whole event, or is read as the type of its
+    annotation, such as a dataclass. For a pattern these are the
     attributes of the last event of the sequence.
 
     Events for all handlers of a subscriber wait in one queue, as long as the largest `queue_size`.
@@ -341,6 +355,12 @@ class Attached:
         for name in sorted(_parameters(type(subscriber)) - used):
             logger.warning("%r: no filter uses the Parameter %r", subscriber, name)
         for each in handlers:
+            for name in each.read_annotations():
+                logger.warning(
+                    "%s takes any value for %r, as its annotation cannot be read; import or define "
+                    "its type at the top of the module",
+                    *(each.function.__qualname__, name),
+                )
             for name in each.narrowing:
                 logger.warning(
                     "%s hears only events with the attribute %r, which its argument requires and "
@@ -520,7 +540,7 @@ def _arguments(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
                 f"{function.__qualname__}: parameter {parameter.name!r} cannot be filled by name"
             )
     required = [
-        each.name for each in parameters if each.default is each.empty and each.name != "event"
+        each.name for each in parameters if each.default is each.empty and each.name != EVENT
     ]
     return [each.name for each in parameters], required
 

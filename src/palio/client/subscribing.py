@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, TypedDict
 
+from palio.client.events import Gap
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput
 from palio.language.parsing import parse
 from palio.model.binding import usable
@@ -16,6 +17,27 @@ from palio.model.values import Bindings
 from palio.protocol.limits import check_seconds
 
 _NO_COLLECTIONS: Final = (str, bytes, bytearray, memoryview)
+
+
+class BusOptions(TypedDict, total=False):
+    """The options of `Bus.subscribe`, which it explains."""
+
+    queue_size: int
+    max_events: int | None
+    on_gap: Callable[[Gap], None] | None
+    replace_covered: bool
+
+
+class ClientOptions(BusOptions, total=False):
+    """The options of `Client.subscribe`, which it explains."""
+
+    durable_name: str
+    retention: float
+    ack: Literal["auto", "manual"]
+    reorder_timeout: float | None
+    offer_timeout: float | None
+    match_at: Literal["client", "brokers"]
+
 
 _NONE: Final[dict[str, Any]] = {}
 """The values of all subscriptions without parameters."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
 import pyarrow as pa
 
@@ -14,13 +14,21 @@ from palio.client.events import Event, Gap
 from palio.client.registration import Registration
 from palio.client.subscribing import as_filter, check_values, frozen, merged_values
 from palio.client.upstream import PendingReply, Upstream, is_refusal, log_refusal
-from palio.errors import Closed, PalioError
+from palio.errors import Closed, InvalidEvent, PalioError
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.messages import Parcel
 
 Taken = TypeVar("Taken")
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    Received = TypeVarWithDefault("Received", default=Event)
+else:
+    Received = TypeVar("Received")
+"""What a subscription receives: events, unless `as_=` says otherwise."""
 
 SETTLE_TIMEOUT_S: Final = 5.0
 """How long `settled` waits for brokers that are not reached: a network that forms is whole soon."""
@@ -81,6 +89,11 @@ class SubscriptionView:
         return self._registration.spurious
 
     @property
+    def invalid(self) -> int:
+        """Events left out because they cannot be read as the type that was given as `as_=`."""
+        return self._registration.invalid
+
+    @property
     def dropped(self) -> int:
         """Events of all gaps reported: it fell behind, or they came too late for its pattern."""
         return self._registration.lost
@@ -99,11 +112,14 @@ class SubscriptionView:
         return f"<{type(self).__name__} to {self.filter}, {self.pending} pending>"
 
 
-class Subscription(SubscriptionView):
+class Subscription(SubscriptionView, Generic[Received]):
     """A subscription as `subscribe` returns it: iterate over it to receive.
 
         async for event in subscription: ...
         async for batch in subscription.batches(): ...
+
+    It receives events, or the objects that `as_=` makes of them. An event that does not fit is left
+    out, acknowledged and counted (`invalid`), and the first one is logged.
 
     One consumer at a time. `update` changes parameters, `replace` the filter; both keep the
     identity and what waits, less what no longer matches.
@@ -208,14 +224,26 @@ class Subscription(SubscriptionView):
 
     # --- receiving ---
 
-    async def receive(self, timeout: float | None = None) -> Event:  # noqa: ASYNC109  # as SyncSubscription has it
+    async def receive(self, timeout: float | None = None) -> Received:  # noqa: ASYNC109  # as SyncSubscription has it
         """The next event; `Closed` when there will be none, `TimeoutError` after so many seconds.
 
         An event that comes just then waits for the next call.
         """
         self._next_asked()
-        _, event = await _within(timeout, self._queue.take_event())
-        return event
+        return await _within(timeout, self._received())
+
+    async def _received(self) -> Received:
+        registration = self._registration
+        while True:
+            _, event = await self._queue.take_event()
+            if registration.read is None:
+                return cast(Received, event)
+            try:
+                received: Received = registration.read(event.payload)
+            except InvalidEvent as error:
+                registration.does_not_fit(event, error)
+            else:
+                return received
 
     def _next_asked(self) -> None:
         if not self._queue.waiting:  # it will wait, and is to be woken
@@ -230,13 +258,13 @@ class Subscription(SubscriptionView):
         else:
             self._registration.receipts.finish()
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
+    async def __aiter__(self) -> AsyncIterator[Received]:
         while True:
             try:
-                event = await self.receive()
+                received = await self.receive()
             except Closed:
                 return
-            yield event
+            yield received
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
         """Events as record batches, with `$seq` and `$time` beside their attributes."""

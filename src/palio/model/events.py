@@ -32,6 +32,9 @@ SEQ: Final = "$seq"
 TIME: Final = "$time"
 """System column: when the event was published."""
 
+PAYLOAD: Final = "$payload"
+"""System attribute that publishers give: their data as a whole (`palio.model.payloads`)."""
+
 STAMP_BYTES: Final = 16
 """The bytes that number and time add to an event."""
 
@@ -70,9 +73,11 @@ def is_system_name(name: str) -> bool:
 
 
 def refuse_system_names(names: Iterable[Any]) -> None:
-    """Refuse (`InvalidEvent`) attributes of a publication that only the system may name so."""
+    """Refuse (`InvalidEvent`) attributes of a publication that only the system may name so; its
+    payload is the publisher's own.
+    """
     for name in names:
-        if isinstance(name, str) and name.startswith(SYSTEM_PREFIX):
+        if isinstance(name, str) and name.startswith(SYSTEM_PREFIX) and name != PAYLOAD:
             raise InvalidEvent(
                 f"attribute {name!r}: names that begin with {SYSTEM_PREFIX} belong to the system"
             )
@@ -81,7 +86,8 @@ def refuse_system_names(names: Iterable[Any]) -> None:
 def flatten(json_object: Mapping[str, Any]) -> dict[str, Value]:
     """A (nested) JSON object as attributes with dotted names.
 
-    Nulls are absent. Arrays are not attributes: they stay in the payload and are left out here.
+    Nulls are absent. Arrays and sets are no attributes: they stay in the payload, and are left out
+    here.
 
     >>> flatten({"type": "order", "data": {"id": 7, "tags": ["a"], "note": None}})
     {'type': 'order', 'data.id': 7}
@@ -98,7 +104,7 @@ def _flatten(
         raise LimitExceeded("an event's nesting", limit="MAX_DEPTH", maximum=MAX_DEPTH)
     for key, value in part.items():
         name = str(key) if prefix is None else f"{prefix}.{key}"
-        if value is None or isinstance(value, list | tuple):
+        if value is None or isinstance(value, list | tuple | set | frozenset):
             continue
         if isinstance(value, Mapping):
             _flatten(name, value, attributes, depth + 1)

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from enum import IntEnum
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded
 from palio.model.limits import MAX_NAME_CHARS, MAX_STRING_CHARS, check_limit
@@ -173,19 +175,11 @@ def checked(value: object) -> Value:
     )
 
 
-_MANY: Final = "publish an event for each of its values, or json.dumps of it"
 _ADVICE: Final = {
     "dict": "name nested values with points: palio.model.flatten does",
-    "list": _MANY,
-    "tuple": _MANY,
-    "set": _MANY,
-    "Decimal": "float or str of it",
     "Fraction": "float or str of it",
-    "UUID": "str of it",
     "PurePath": "str of it",
-    "Enum": "its .value",
     "timedelta": "its .total_seconds()",
-    "date": "a datetime with a zone",
 }
 """Advice for values of a type that is none of ours: what to give instead."""
 
@@ -197,11 +191,21 @@ def _advice(value: object) -> str:
     return ""
 
 
-def _plain_scalar(value: object) -> bool | int | float | None:
-    """A number of numpy or the like as plain Python; None for anything else.
+def _plain_scalar(value: object) -> object:
+    """A value of another type that is one of ours: text for a UUID and a date, the value of an
+    enumeration's member, the nearest float for a `Decimal`, so that filters compare it as a number,
+    and a number of numpy. None for anything else.
 
-    Not for its dates: `item` of one in nanoseconds is a bare integer.
+    Not for dates of numpy: `item` of one in nanoseconds is a bare integer.
     """
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return math.nan if value.is_nan() else float(value)
     item = getattr(value, "item", None)
     if not callable(item) or getattr(value, "ndim", 0) != 0 or _is_numpy_date(value):
         return None
