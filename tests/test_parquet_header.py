@@ -115,5 +115,7 @@ def test_a_column_of_another_type_than_its_schema_is_refused(tmp_path: Path) -> 
     path = tmp_path / "f"
     pq.write_table(pa.table({"n": [1, None, 3]}), path)
     altered(path, TYPE, b"\x15\x00" + TYPE[2:])
-    with pytest.raises(InvalidInput, match="column 'n' has type 0 in the header, INT64 in the schema"):
+    with pytest.raises(
+        InvalidInput, match="column 'n' has type 0 in the header, INT64 in the schema"
+    ):
         check_header(path, pq.read_metadata(path))

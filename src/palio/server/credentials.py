@@ -2,7 +2,7 @@
 
 `mistakes` finds all that keeps a broker from starting with a configuration but for what others hold
 now, its ports and the lock of its journal; `load` refuses all of that at once. So `palio serve`,
-`palio config check` and a reload say the same.
+`palio config check` and a reload agree.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def mistakes(configuration: Configuration) -> Sequence[Problem]:
 
 
 class _Loader:
-    """Reads one thing after another, and goes on where one cannot be read."""
+    """Reads all files, and collects an error for each that cannot be read."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.mistakes = [*problems(configuration)]
