@@ -385,6 +385,11 @@ class InternalClient(Application):
         if self._is_to_go and not self._under_way:
             self._session.end(Unreachable(_GOES))
 
+    def withdrawn(self, ended: Subscribe, error: PalioError) -> None:
+        """Fail: the only subscription ended, or another session took it over (`Application`)."""
+        del ended
+        self.ended(error)
+
     def ended(self, error: PalioError) -> None:
         """Fail what is asked from now on (`Application`)."""
         self._failure = _declined(error)

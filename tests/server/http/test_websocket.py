@@ -277,3 +277,40 @@ async def test_deleting_a_subscription_ends_its_connections() -> None:
             assert (await client.delete(path)).status_code == 204
             with pytest.raises(ConnectionClosed):
                 await asyncio.wait_for(socket.recv(), WAIT_S)
+
+
+async def test_a_connection_whose_durable_subscription_is_taken_over_is_closed_with_words(
+    tmp_path: Path,
+) -> None:
+    async with broker(tmp_path) as server, listening(server) as client:
+        made = (await client.post("/subscriptions", json={"config": {"durable": True}})).json()
+        path = address(client, f"/subscriptions/{made['id']}/events")
+        async with connect(path) as older, connect(path) as newer:
+            await publish(client, event(1), query="?durable=true")
+            assert (await said(newer))["data"] == {"x": 1}
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(older.recv(), WAIT_S)
+
+
+async def test_acknowledging_and_changing_leave_a_consumer_that_is_opening(tmp_path: Path) -> None:
+    """Both use the consumer that is there. They take the subscription over where there is none, and
+    must not take it from one that opens at the same moment.
+    """
+    async with broker(tmp_path) as server, listening(server) as client:
+        made = (await client.post("/subscriptions", json={"config": {"durable": True}})).json()
+        path = f"/subscriptions/{made['id']}"
+        await publish(client, event(0), query="?durable=true")
+        async with connect(address(client, f"{path}/events")) as socket:
+            cursor = (await said(socket))[CURSOR]
+        for number in range(1, 10):
+            socket, acknowledged, changed = await asyncio.gather(
+                connect(address(client, f"{path}/events?cursor={cursor}")),
+                client.post(f"{path}/acknowledge", json={"cursor": cursor}),
+                client.put(path, json={"config": {"durable": True}}),
+            )
+            assert (acknowledged.status_code, changed.status_code) == (204, 200)
+            async with socket:
+                await publish(client, event(number), query="?durable=true")
+                got = await said(socket)
+                assert got["data"] == {"x": number}
+                cursor = got[CURSOR]

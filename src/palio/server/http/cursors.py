@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -220,7 +221,8 @@ class CursorFeed:
         """
         taken: list[FeedBatch] = []
         left, left_bytes = most, RESUME_BYTES
-        with suppress(Closed, TimeoutError):
+        # Another one who asks takes the subscription over, and is answered.
+        with suppress(Closed, TimeoutError, SubscriptionEnded):
             async with asyncio.timeout(wait_s):
                 while not taken or (self._client.has_news and left > 0 and left_bytes > 0):
                     news = await self._client.next()
@@ -368,6 +370,9 @@ class Feeds:
         self._connect = connect
         self._keep_bytes = keep_bytes
         self._feeds: dict[str, list[CursorFeed]] = {}
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By subscription. Each session that opens takes a durable one over from the others, so
+        they open one by one, and the last that opened is the one that is listed."""
         self._is_stopping = False
 
     def of(self, id: str) -> list[CursorFeed]:
@@ -376,19 +381,23 @@ class Feeds:
 
     async def listen(self, subscription: HttpSubscription, cursor: str = "") -> CursorFeed:
         """Another consumer."""
-        feed = await CursorFeed.open(
-            self._connect, subscription, cursor=cursor, keep_bytes=self._keep_bytes
-        )
-        if self._is_stopping:  # it opened while the others were ended
-            feed.leave()
-            raise Unreachable("the broker is stopping; try again soon, or another one")
-        others = self._feeds.setdefault(subscription.id, [])
-        if subscription.durable:  # it has one position, and so one consumer: the newest
-            for other in others:
-                other.leave()
-            others.clear()
-        others.append(feed)
-        return feed
+        async with self._one_by_one(subscription.id):
+            feed = await CursorFeed.open(
+                self._connect, subscription, cursor=cursor, keep_bytes=self._keep_bytes
+            )
+            if self._is_stopping:  # it opened while the others were ended
+                feed.leave()
+                raise Unreachable("the broker is stopping; try again soon, or another one")
+            others = self._feeds.setdefault(subscription.id, [])
+            if subscription.durable:  # it has one position, and so one consumer: the newest
+                for other in others:
+                    other.leave()
+                others.clear()
+            others.append(feed)
+            return feed
+
+    def _one_by_one(self, id: str) -> asyncio.Lock:
+        return self._opening.setdefault(id, asyncio.Lock())
 
     def left(self, id: str, feed: CursorFeed) -> None:
         """Forget a consumer that is done; may be called twice."""
@@ -405,6 +414,24 @@ class Feeds:
         """
         feed = await CursorFeed.open(self._connect, subscription, cursor=cursor)
         feed.close()
+
+    async def change(self, subscription: HttpSubscription) -> None:
+        """Give a subscription another filter or other values, at all of its consumers."""
+        async with self._one_by_one(subscription.id):
+            feeds = self.of(subscription.id)
+            for feed in feeds:
+                await feed.change(subscription)
+            if not feeds:
+                await self.settle(subscription)
+
+    async def acknowledge(self, subscription: HttpSubscription, cursor: str) -> None:
+        """Acknowledge all up to a cursor, through the consumer if there is one."""
+        async with self._one_by_one(subscription.id):
+            feeds = self.of(subscription.id)
+            if feeds:
+                feeds[-1].acknowledge(cursor)
+            else:
+                await self.settle(subscription, cursor)
 
     async def forget(self, subscription: HttpSubscription) -> None:
         """Have the node forget a durable subscription: by a feed that it does not serve any more,

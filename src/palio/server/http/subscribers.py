@@ -126,11 +126,7 @@ class HttpSubscribers:
         self._found(request)  # it may have been deleted meanwhile
         await self._directory.put(changed)
         try:
-            feeds = self._feeds.of(known.id)
-            for feed in feeds:
-                await feed.change(changed)
-            if not feeds:
-                await self._feeds.settle(changed)
+            await self._feeds.change(changed)
         except BaseException:
             if self._kept(known.id, known.owner):
                 await self._directory.put(known)
@@ -149,15 +145,11 @@ class HttpSubscribers:
         """`POST /subscriptions/{id}/acknowledge`: all up to a cursor has been dealt with."""
         known = self._attached(request)
         cursor = read(await body_of(request), dict[str, str]).get("cursor", "")
-        feeds = self._feeds.of(known.id)
         if not known.durable:
             raise InvalidInput("this subscription is not durable: nothing of it is acknowledged")
         if not cursor:
             raise InvalidInput('say up to where: {"cursor": "..."}, the id of an event')
-        if feeds:
-            feeds[-1].acknowledge(cursor)
-        else:
-            await self._feeds.settle(known, cursor)
+        await self._feeds.acknowledge(known, cursor)
         return Response(status_code=204)
 
     async def take(self, request: Request) -> Response:
