@@ -1,11 +1,10 @@
 """How many nodes a search visits at most on average: gryphon 3's theorem, as numbers.
 
 The setting is the paper's: the equality version with a level for each of K attributes, V values
-each, events whose attributes are independent, any set of N subscriptions. A node is visited with
-the probability of the values on its path: V**-i for i of them if all values are equally likely.
-There are comb(d, i) * V**i such nodes at depth d, and at most N nodes at a depth. So the worst set
-has the likeliest nodes, and no set makes a search visit more than these. With other events the same
-holds, but the nodes of a depth differ in more than the number of their values.
+each, uniform events, any set of N subscriptions. A node is visited with the probability of the
+values on its path: V**-i for i of them. There are comb(d, i) * V**i
+such nodes at depth d, and at most N nodes at a depth. So the worst set has the likeliest nodes, and
+no set makes a search visit more than these.
 
 Ranges are here, not in the paper. Let each attribute have T different tests, equalities and ranges
 with one end, and let none be satisfied with a probability above s. Call what a path asks of the
@@ -20,61 +19,23 @@ ranges that nearly all events satisfy are N matches. It is for trees whose chain
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
-from math import comb, log, prod
+from math import comb, log
 
 
-def visits_at_most(attributes: int, values: int | Sequence[float], subscriptions: int) -> float:
-    """The most nodes, leaves included, that a search visits on average over all events: of so many
-    equally likely values, or of values with these probabilities.
+def visits_at_most(attributes: int, values: int, subscriptions: int) -> float:
+    """Return the most nodes, leaves included, that a search visits on average over all events.
 
     >>> visits_at_most(3, 2, 1), visits_at_most(3, 2, 3**3)
     (4.0, 15.0)
-    >>> visits_at_most(3, [0.5, 0.5], 7) == visits_at_most(3, 2, 7)
-    True
     """
-    likely = Counter([1 / values] * values if isinstance(values, int) else values)
     visits = 0.0
     for depth in range(attributes + 1):
         left = subscriptions
-        for probability, count in _likeliest(depth, sorted(likely.items(), reverse=True)):
-            nodes = min(left, count)
-            visits += nodes * probability
+        for asked in range(depth + 1):
+            nodes = min(left, comb(depth, asked) * values**asked)
+            visits += nodes * values**-asked
             left -= nodes
-            if not left:
-                break
     return visits
-
-
-def _likeliest(depth: int, values: list[tuple[float, int]]) -> Iterator[tuple[float, int]]:
-    """The nodes that may be at a depth, the likeliest first, as (probability, how many).
-
-    `values` are probabilities and how many values have each. A node is known by how often its path
-    takes a value of each probability; moving one edge to the next lower one makes it less likely.
-    """
-    chances = [1.0, *(chance for chance, _ in values)]
-    widths = [1, *(width for _, width in values)]
-    first = (depth, *[0] * len(values))
-    heap, seen = [(-1.0, first)], {first}
-    while heap:
-        negated, taken = heappop(heap)
-        left, count = depth, 1
-        for times, width in zip(taken, widths, strict=True):
-            count *= comb(left, times) * width**times
-            left -= times
-        yield -negated, count
-        for place in range(len(taken) - 1):
-            if taken[place]:
-                moved = list(taken)
-                moved[place] -= 1
-                moved[place + 1] += 1
-                found = tuple(moved)
-                if found not in seen:
-                    seen.add(found)
-                    probability = prod(map(pow, chances, found))
-                    heappush(heap, (-probability, found))
 
 
 def exponent(attributes: int, values: int) -> float:

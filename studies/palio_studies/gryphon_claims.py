@@ -86,7 +86,7 @@ def _bounded(results: Results, experiment: str, engine: str = "none") -> Evidenc
     """Whether no run visits more than the bound."""
 
     def key(row: Row) -> tuple[object, ...]:
-        return row["subscriptions"], row["values"], row["skew"], row["seed"]
+        return row["subscriptions"], row["seed"]
 
     most = {key(row): float(row["work"]) for row in results.rows(experiment, engine="bound")}
     shares = [
@@ -305,12 +305,6 @@ CLAIMS: Final = (
         "Tens of thousands of subscriptions are matched in a few milliseconds an event.",
         f"under {FEW_MS:g} ms in every tree at {MANY:,} subscriptions or more",
         _milliseconds,
-    ),
-    Claim(
-        "other events",
-        "The analysis extends to other distributions of events.",
-        "no run with Zipf events visits more than the bound with those probabilities",
-        partial(_bounded, experiment="skew"),
     ),
     Claim(
         "ranges",

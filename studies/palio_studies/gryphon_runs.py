@@ -21,7 +21,7 @@ from palio.matching.protocol import Matches
 from palio.matching.reference import Reference
 from palio.model import Conjunction, Constraint, Filter
 from palio_studies.gryphon_bound import range_visits_at_most, visits_at_most
-from palio_studies.gryphon_workload import LOOSEST, MatchingWorkload, held_decay, zipf
+from palio_studies.gryphon_workload import LOOSEST, MatchingWorkload, held_decay
 from palio_studies.simulator.poset_selector import PosetSelector
 from palio_studies.study import Point, Row
 from palio_studies.tree.tree import Tree
@@ -88,7 +88,6 @@ def count_places(point: Point) -> list[Row]:
                 "space": edges + successors,
                 "work": work,
                 "matched": len(expected) / EVENTS,
-                "decay_used": workload.decay,
                 "tests": tests / size,
                 "add_us": seconds / size * 1e6,
             }
@@ -112,9 +111,7 @@ def count_places(point: Point) -> list[Row]:
 
 def _visits_at_most(workload: MatchingWorkload, size: int) -> float:
     if not workload.ranges:
-        likely = zipf(workload.values, workload.skew).tolist()
-        uniform = not workload.skew
-        return visits_at_most(workload.attributes, workload.values if uniform else likely, size)
+        return visits_at_most(workload.attributes, workload.values, size)
     reach = int(workload.values * LOOSEST)
     tests = workload.values + 2 * reach
     return range_visits_at_most(workload.attributes, tests, reach / workload.values, size)
@@ -163,22 +160,14 @@ def time_events(point: Point) -> list[Row]:
     def measure(
         name: str, prepare: Callable[[], Any], match: Callable[[Any], Pairs], events: int
     ) -> None:
-        begun = process_time()
         engine = prepare()
-        prepared = process_time() - begun
         shortest = inf
         for _ in range(TIMES):
             begun = process_time()
             found = match(engine)
             shortest = min(shortest, process_time() - begun)
             _agree(point, name, found, [pair for pair in expected if pair[0] < events])
-        rows.append(
-            {
-                "engine": name,
-                "event_us": shortest / events * 1e6,
-                "prepare_us": prepared / len(drawn.filters) * 1e6,
-            }
-        )
+        rows.append({"engine": name, "event_us": shortest / events * 1e6})
 
     factored = int(point.parameters["factored"])
     for name in _trees_for(drawn.workload):

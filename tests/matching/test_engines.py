@@ -1,16 +1,15 @@
-"""All engines against the reference while filters come, go and change: 10**7 pairs a night."""
+"""The index against the reference while filters come, go and change: 10**7 pairs a night."""
 
 from __future__ import annotations
 
 import os
 import random
-from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
-from palio.errors import InvalidInput, LimitExceeded
+from palio.errors import InvalidInput
 from palio.matching import building, store, warming
 from palio.matching.index import Index
 from palio.matching.kernels import registry
@@ -18,7 +17,6 @@ from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.matching.segment import Costs
 from palio.model import Filter, to_batches
-from palio_studies.tree.tree import Tree
 from tests.matching.test_index import PLANS, some_events, some_filters, usable
 from tests.strategies import some_bindings
 
@@ -32,12 +30,12 @@ THREE: Final = 3
 
 
 class Campaign:
-    """Engines that live through the same changes, and how many pairs they agreed on."""
+    """Both engines live through the same changes; counts the pairs on which they agreed."""
 
     def __init__(self, rng: random.Random, filters: int) -> None:
         self.rng = rng
         self.reference = Reference()
-        self.engines: tuple[Matcher, ...] = (Index(), Tree(["n", "s"]), Tree(successors=False))
+        self.index = Index()
         self.filters: dict[int, Filter] = {}
         self.supply = some_filters(rng, 1_000_000)
         self.pairs = self.added = self.of_three = 0
@@ -45,7 +43,7 @@ class Campaign:
             self.add(key)
 
     def add(self, key: int) -> None:
-        """A filter that every engine takes, in place of what the key had."""
+        """A filter in place of what the key had."""
         while True:
             filter = next(self.supply)
             long = max(map(len, map(_conditions, filter.conjunctions)), default=0) >= THREE
@@ -54,19 +52,8 @@ class Campaign:
             values = usable(filter, some_bindings(self.rng))
             if values is None:
                 continue
-            try:
-                for tree in self.engines[1:]:
-                    tree.add(key, filter, values, destination=key % 9)
-            except LimitExceeded:  # trees bound how many paths one filter may need
-                for tree in self.engines[1:]:
-                    if key in self.filters:
-                        before = self.reference._values[key]
-                        tree.add(key, self.filters[key], before, destination=key % 9)
-                    else:
-                        _forget(tree, key)
-                continue
             break
-        for engine in (self.reference, self.engines[0]):
+        for engine in (self.reference, self.index):
             engine.add(key, filter, values, destination=key % 9)
         self.filters[key] = filter
         self.added += 1
@@ -76,53 +63,47 @@ class Campaign:
         """One filter is added, replaced, removed, or given other values."""
         key, move = self.rng.randrange(2 * FILTERS), self.rng.random()
         if key in self.filters and move < 0.3:
-            for engine in (self.reference, *self.engines):
+            for engine in (self.reference, self.index):
                 engine.remove(key)
             del self.filters[key]
         elif key in self.filters and move < 0.7:
             values = usable(self.filters[key], some_bindings(self.rng)) or {}
             some = dict(list(values.items())[: self.rng.randint(1, 3)])
-            refused = [_refuses(engine, key, some) for engine in (self.reference, *self.engines)]
+            refused = [_refuses(engine, key, some) for engine in (self.reference, self.index)]
             assert len(set(refused)) == 1, (key, some, refused)
         else:
             self.add(key)
 
     def compare(self, events: int) -> None:
-        """All engines on events that are near the filters' own constants."""
+        """Both on events that are near the filters' own constants."""
         some = self.rng.sample(sorted(self.filters), min(20, len(self.filters)))
         bound = [self.filters[key].bind(self.reference._values[key]) for key in some]
         for batch in to_batches(some_events(self.rng, bound, events)):
             expected = self.reference.match(batch)
-            for engine in self.engines:
-                found = engine.match(batch)
-                assert found.rows.tolist() == expected.rows.tolist(), type(engine)
-                assert found.keys.tolist() == expected.keys.tolist(), type(engine)
-                assert engine.count(batch) == self.reference.count(batch), type(engine)
-                self.compare_routes(engine, batch)
+            found = self.index.match(batch)
+            assert found.rows.tolist() == expected.rows.tolist()
+            assert found.keys.tolist() == expected.keys.tolist()
+            assert self.index.count(batch) == self.reference.count(batch)
+            self.compare_routes(batch)
             self.pairs += batch.num_rows * len(self.filters)
             self.compare_event(batch.slice(0, 1).to_pylist()[0], expected.keys[expected.rows == 0])
 
-    def compare_routes(self, engine: Matcher, batch: pa.RecordBatch) -> None:
+    def compare_routes(self, batch: pa.RecordBatch) -> None:
         """Compare the rows that go to each destination."""
-        found, expected = engine.route(batch), self.reference.route(batch)
-        assert found.keys() == expected.keys(), type(engine)
-        assert all((found[key] == expected[key]).all() for key in expected), type(engine)
+        found, expected = self.index.route(batch), self.reference.route(batch)
+        assert found.keys() == expected.keys()
+        assert all((found[key] == expected[key]).all() for key in expected)
 
     def compare_event(self, event: dict[str, Any], expected: Any) -> None:
-        """All engines on one event that is no batch."""
+        """Both on one event that is no batch."""
         destinations = sorted({key % 9 for key in expected.tolist()})
-        for engine in (self.reference, *self.engines):
+        for engine in (self.reference, self.index):
             assert engine.match_event(event).tolist() == expected.tolist(), type(engine)
             assert engine.route_event(event) == destinations, type(engine)
 
 
 def _conditions(conjunction: Any) -> tuple[Any, ...]:
     return (*conjunction.constraints, *conjunction.residuals)
-
-
-def _forget(engine: Matcher, key: int) -> None:
-    with suppress(KeyError):
-        engine.remove(key)
 
 
 def _refuses(engine: Matcher, key: int, values: dict[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from itertools import combinations, product
-from math import isclose, prod
+from math import isclose
 
 import pyarrow as pa
 import pytest
@@ -84,19 +84,6 @@ def test_the_bound_grows_no_faster_than_the_closed_form(attributes: int, values:
 
 def test_the_exponent_falls_with_the_number_of_values() -> None:
     assert exponent(30, 2) > exponent(30, 10) > exponent(30, 1000) > 0
-
-
-@pytest.mark.parametrize("likely", [(0.7, 0.3), (0.5, 0.3, 0.2), (0.6, 0.2, 0.2)])
-def test_the_worst_set_for_skewed_events_has_the_likeliest_nodes(likely: tuple[float, ...]) -> None:
-    """At each depth, by listing every node there is and its probability."""
-    attributes = 4
-    chances = [1.0, *likely]
-    for subscriptions in (1, 2, 5, 17, 80, 300):
-        listed = 0.0
-        for depth in range(attributes + 1):
-            nodes = sorted((prod(path) for path in product(chances, repeat=depth)), reverse=True)
-            listed += sum(nodes[:subscriptions])
-        assert isclose(visits_at_most(attributes, likely, subscriptions), listed)
 
 
 VALUES = 4

@@ -22,8 +22,6 @@ def made_up() -> dict[str, list[Row]]:
             "engine": engine,
             "subscriptions": size,
             "seed": seed,
-            "values": 10,
-            "skew": 0.0,
             "work": factor * size**0.5 * (1 + 0.001 * seed),
             "space": SPACES[engine] * size * (1 + 0.001 * seed),
             "matched": 5.0 * (1 + 0.001 * seed),
@@ -35,7 +33,7 @@ def made_up() -> dict[str, list[Row]]:
         for size in SIZES
         for seed in (1, 2, 3)
     ]
-    experiments = ("growth", "fixed", "ranges", "skew", "times")
+    experiments = ("growth", "fixed", "ranges", "times")
     worst = grid(engine=("none", "a"), subscriptions=SIZES)
     indexes = grid(engine=("a+b+c",), factored=range(4), work=(5,))
     return {
@@ -85,7 +83,6 @@ WRONG: dict[str, Change] = {
     "factoring": multiplied("a+b+c", "work", 3.0),
     "few index attributes": lambda row, _: row.update(space=10),
     "milliseconds": multiplied("a", "event_us", 1000 * FEW_MS),
-    "other events": multiplied("none", "work", 5.0),
     "ranges": scaled("work", 0.5, "ranges"),
 }
 

@@ -1,13 +1,12 @@
-"""What a forest of matching trees consists of: counted, weighed and drawn."""
+"""What a forest of matching trees consists of: counted and drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from sys import getsizeof
 
 import msgspec
 
-from palio_studies.tree.attribute_tests import ElementaryTest, show_label
+from palio_studies.tree.attribute_tests import show_label
 from palio_studies.tree.factoring import OTHERS, Forest
 from palio_studies.tree.nodes import Leaf, MatchingTree, TreeNode, TreePlace
 
@@ -40,25 +39,6 @@ def space(trees: Iterable[MatchingTree]) -> Space:
             else:
                 leaves += 1
     return Space(roots, nodes, leaves, edges, entries)
-
-
-def weigh(trees: Iterable[MatchingTree]) -> dict[str, int]:
-    """Bytes of the objects that the trees are made of, by part."""
-    parts = dict.fromkeys(("nodes", "tests", "edges", "leaves", "successors"), 0)
-    tests: dict[int, ElementaryTest] = {}
-    for place in (place for tree in trees for place in tree.places()):
-        known = (place.successors, place.watched, place.watchers)
-        parts["successors"] += sum(map(getsizeof, filter(None, known)))
-        if isinstance(place, Leaf):
-            parts["leaves"] += sum(map(getsizeof, (place, place.plain, place.guarded)))
-            continue
-        assert isinstance(place, TreeNode)
-        parts["nodes"] += getsizeof(place)
-        tests[id(place.test)] = place.test
-        if place.edges:
-            parts["edges"] += getsizeof(place.edges)
-    parts["tests"] = sum(getsizeof(test) + getsizeof(test.order) for test in tests.values())
-    return parts
 
 
 def draw(forest: Forest) -> Iterator[str]:

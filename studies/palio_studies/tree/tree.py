@@ -12,21 +12,17 @@ for production. One thread at a time may use a tree.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from sys import getsizeof
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidBinding, LimitExceeded
-from palio.matching.protocol import Matches, RowMask
-from palio.model.events import conform, to_batch
-from palio.model.explaining import Explanation
+from palio.matching.protocol import Matches
+from palio.model.events import conform
 from palio.model.filters import Filter, Residual
 from palio.model.values import NO_VALUES, Bindings
 from palio_studies.tree.attribute_tests import Path, TotalOrder, ValueSource
@@ -34,7 +30,7 @@ from palio_studies.tree.events import Row, SourceSlots, TreeEvents
 from palio_studies.tree.factoring import Forest
 from palio_studies.tree.nodes import Leaf, TreeNode, TreePlace, TreeSubscriber
 from palio_studies.tree.successors import successors
-from palio_studies.tree.survey import Space, draw, space, weigh
+from palio_studies.tree.survey import Space, draw, space
 
 __all__ = ["Space", "Tree", "Work", "reached", "reached_by_jumps"]
 
@@ -55,7 +51,6 @@ class _Entry(msgspec.Struct, frozen=True):
     filter: Filter
     values: Bindings
     bound: Filter
-    destination: int
 
 
 class Tree:
@@ -99,17 +94,9 @@ class Tree:
         self._forest = Forest(factored, self._order, self._slots)
         self._entries: dict[int, _Entry] = {}
 
-    def add(
-        self,
-        key: int,
-        filter: Filter,
-        values: Bindings = NO_VALUES,
-        *,
-        destination: int | None = None,
-    ) -> None:
+    def add(self, key: int, filter: Filter, values: Bindings = NO_VALUES) -> None:
         """Add or replace the filter of a key."""
-        destination = key if destination is None else destination
-        entry = _Entry(filter, dict(values), filter.bind(values), destination)
+        entry = _Entry(filter, dict(values), filter.bind(values))
         self._exchange(key, self._entries.get(key), entry)
 
     def remove(self, key: int) -> None:
@@ -124,7 +111,7 @@ class Tree:
                 raise InvalidBinding(f"filter {key} has no parameter :{name}", name=name)
         now = {**entry.values, **values}
         bound = entry.filter.bind(now)
-        self._exchange(key, entry, _Entry(entry.filter, now, bound, entry.destination))
+        self._exchange(key, entry, _Entry(entry.filter, now, bound))
 
     def match(self, events: pa.RecordBatch) -> Matches:
         """All pairs (row, key) of an event and a filter it matches, sorted."""
@@ -134,46 +121,6 @@ class Tree:
             keys += sorted(found)
             rows += [row] * len(found)
         return Matches(np.array(rows, np.int64), np.array(keys, np.int64))
-
-    def match_event(self, event: Mapping[str, Any]) -> npt.NDArray[np.int64]:
-        """The keys of the filters that one event matches, ascending."""
-        return self.match(to_batch(event)).keys
-
-    def route_event(self, event: Mapping[str, Any]) -> list[int]:
-        """The destinations that one event goes to, ascending."""
-        return list(self.route(to_batch(event)))
-
-    def route(self, events: pa.RecordBatch) -> dict[int, RowMask]:
-        """For each destination with any match, which rows go there."""
-        entries = self._entries
-        masks: dict[int, RowMask] = {}
-        for row, (keys, guarded) in enumerate(self._search(events)):
-            found = {entries[key].destination for key in keys}
-            for key, holds in guarded:
-                destination = entries[key].destination
-                if destination not in found and holds():
-                    found.add(destination)
-            for destination in found:
-                if destination not in masks:
-                    masks[destination] = np.zeros(events.num_rows, np.bool_)
-                masks[destination][row] = True
-        return dict(sorted(masks.items()))
-
-    def count(self, events: pa.RecordBatch) -> dict[int, int]:
-        """How many events of a batch each key matches (keys without any are left out)."""
-        return dict(Counter(key for found in self._keys(events) for key in found))
-
-    def explain(self, key: int, event: Mapping[str, Any]) -> Explanation:
-        """Why a filter matches an event, or why not."""
-        entry = self._entries[key]
-        return entry.filter.explain(event, entry.values)
-
-    def memory(self) -> dict[str, int]:
-        """Bytes by part: the trees' own, and the tables of filters and slots; the filters apart."""
-        parts = weigh(self._forest.trees.values())
-        entries = sum(map(getsizeof, self._entries.values()))
-        parts["tables"] = getsizeof(self._entries) + entries
-        return parts
 
     def space(self) -> Space:
         """Nodes, edges and entries of successor sets, those sets found that were not needed yet."""

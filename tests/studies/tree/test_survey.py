@@ -1,4 +1,4 @@
-"""Counting, weighing and drawing."""
+"""Counting and drawing."""
 
 from __future__ import annotations
 
@@ -23,17 +23,6 @@ def test_successor_sets_are_counted_only_where_they_are_used() -> None:
     engine.add(1, parse_filter("a = 1"))
     engine.add(2, parse_filter("b = 1"))
     assert engine.space().successors == 0
-    assert engine.memory()["successors"] == 0
-
-
-def test_a_shared_test_is_weighed_once() -> None:
-    engine = Tree("ab")
-    engine.add(1, parse_filter("a = 1 AND b = 1"))
-    before = engine.memory()
-    engine.add(2, parse_filter("a = 2 AND b = 2"))
-    after = engine.memory()
-    assert after["tests"] == before["tests"]
-    assert after["nodes"] == before["nodes"] * 3 // 2
 
 
 def test_a_leaf_names_its_keys_and_what_they_still_ask() -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from palio.errors import InvalidBinding, LimitExceeded
 from palio.language.parsing import parse_filter
-from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.model import FALSE, TRUE, Filter, Value, to_batch, to_batches
 from palio.model.printing import show_value
@@ -106,12 +105,12 @@ class Life:
 
     def step(self) -> None:
         rng, chance = self.rng, self.rng.random()
-        engines: tuple[Matcher, ...] = (self.tree, self.reference)
+        engines = (self.tree, self.reference)
         if chance < 0.55 or not self.filters:
             key, filter = rng.randrange(14), some_filter(rng)
             values = some_values(rng, filter)
             for engine in engines:
-                engine.add(key, filter, values, destination=key % 5)
+                engine.add(key, filter, values)
             self.filters[key] = filter, values
         elif chance < 0.8:
             key = rng.choice(sorted(self.filters))
@@ -307,7 +306,7 @@ def test_an_empty_tree_and_a_tree_of_the_constant_filters() -> None:
     assert engine.match(events).rows.tolist() == []
     engine.add(1, TRUE)
     engine.add(2, FALSE)
-    assert engine.count(events) == {1: 2}
+    assert engine.match(events).keys.tolist() == [1, 1]
     assert str(engine) == "[1]"
     assert engine.match(events.slice(0, 0)).rows.tolist() == []
 
@@ -320,45 +319,12 @@ def test_equal_filters_share_a_leaf_and_a_key_occurs_once() -> None:
     assert engine.match(to_batch({"x": 1, "y": 1})).keys.tolist() == [1, 2]
 
 
-def test_route_asks_no_residual_of_a_destination_that_is_served() -> None:
-    engine = Tree()
-    engine.add(1, parse_filter("x = 1"), destination=9)
-    engine.add(2, parse_filter("x = 1 AND LENGTH(y) > 3"), destination=9)
-    masks = engine.route(to_batch({"x": 1, "y": "long enough"}))
-    assert {key: mask.tolist() for key, mask in masks.items()} == {9: [True]}
-    assert engine.work.residuals == 0
-
-
-def test_explains_with_the_current_parameters() -> None:
-    engine = Tree()
-    engine.add(1, parse_filter("price < :limit"), {"limit": 5})
-    assert not engine.explain(1, {"price": 7}).matched
-    engine.bind(1, {"limit": 10})
-    assert engine.explain(1, {"price": 7}).matched
-
-
-def test_memory_names_its_parts_and_returns_to_where_it_was() -> None:
-    engine = Tree(["x"])
-    empty = engine.memory()
-    engine.add(1, parse_filter("x = 1 AND y < 2 AND z ENDS WITH 'a'"))
-    engine.space()  # finds the successor sets
-    full = engine.memory()
-    assert all(full[part] > empty[part] for part in full)
-    engine.remove(1)
-    assert engine.memory() == empty | {"tables": engine.memory()["tables"]}
-
-
 def test_attributes_leave_no_slots_behind() -> None:
     engine = Tree()
     for number in range(100):
         engine.add(number, parse_filter(f"attribute{number} = 1 AND other{number} > 2"))
         engine.remove(number)
     assert len(engine._slots) <= 2
-
-
-def test_is_a_matcher() -> None:
-    engine: Matcher = Tree()
-    assert len(engine) == 0
 
 
 # --- both searches reach the same leaves, each once; jumping visits fewer places ---
