@@ -110,8 +110,9 @@ def zipf(values: int) -> Floats:
     >>> zipf(3).round(3).tolist()
     [0.545, 0.273, 0.182]
     """
-    weights = 1 / np.arange(1, values + 1, dtype=np.float64)
-    return weights / weights.sum()
+    weights: Floats = 1 / np.arange(1, values + 1, dtype=np.float64)
+    weights /= weights.sum()
+    return weights
 
 
 def held_decay(workload: MatchingWorkload, matches: float, subscriptions: int) -> float:

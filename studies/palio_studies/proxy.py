@@ -14,7 +14,6 @@ from palio_studies.proxy_runs import (
     LATE_S,
     compare_designs,
     compare_organizations,
-    compare_prices,
     mend_group,
 )
 from palio_studies.study import Axis, Choice, Experiment, Figure, Point, Study, grid, points_at
@@ -70,15 +69,6 @@ _EXPERIMENTS: Final = (
         {"proxies": [100, 196]},
     ),
     _experiment(
-        "prices",
-        compare_prices,
-        lambda of: of["proxies"] ** 2 / 2_000,
-        {**_USUAL, "locality": [1.0]},
-        {"proxies": [28], "price": [0.1, 1.0, 10.0]},  # 1 is `Price()`
-        {"proxies": [52], "price": [0.1, 0.3, 1.0, 3.0, 10.0]},
-        {"proxies": [100], "price": [0.1, 1.0, 10.0]},
-    ),
-    _experiment(
         "groups",
         mend_group,
         lambda of: of["brokers"] / 10,
@@ -114,10 +104,6 @@ size-state | forwarding state and the size of the network | entries | entries of
 size-state-most | forwarding state of the proxy that knows most | entries_most | entries, most
 size-requests | messages until all is known | requests | link crossings of requests
 """
-_PRICES: Final = """\
-price-latency | shortcuts and latency | stretch | latency / shortest way
-price-state | shortcuts and forwarding state | entries | entries of a proxy, mean
-"""
 _BEATS: Final = """\
 beats | heartbeats of a group | beats_per_s | messages a second
 """
@@ -134,9 +120,6 @@ _CAPTIONS: Final[Mapping[str, str]] = {
     "design-latency": "Without proxies an event takes the shortest way.",
     "locality-state": "A line is an entry and one who asked for it.",
     "size-state-most": "In a hierarchy that is the root.",
-    "price-latency": "All interest is local. Worth: links that events skip in a second, for each "
-    "wish that the other end keeps; the product's is 1.",
-    "price-state": "All interest is local.",
     "beats": "Of all its brokers, answers and those to clients among them.",
     "noticed": "Silence is noticed first, and a session is kept for a while in case the other "
     "comes back; with spare links that while is shorter, as there is another way.",
@@ -155,8 +138,7 @@ def _figures(
 ) -> Iterable[Figure]:
     """A figure a row: its name and title, and the column and label of what it draws over `x`."""
     for name, topic, column, label in (row.split(" | ") for row in rows.splitlines()):
-        is_log = column not in _LINEAR and experiment != "prices"
-        y, caption = Axis(column, label, log=is_log), _CAPTIONS.get(name, "")
+        y, caption = Axis(column, label, log=column not in _LINEAR), _CAPTIONS.get(name, "")
         title = f"Section {section}: {topic}"
         yield Figure(name, title, experiment, x, y, (lines,), panels, caption=caption, **more)
 
@@ -164,7 +146,6 @@ def _figures(
 _RECEIVERS: Final = Axis("receivers", "receivers", log=True)
 _LOCAL: Final = Axis("locality", "share of interest that is local")
 _PROXIES: Final = Axis("proxies", "proxies", log=True)
-_PRICE: Final = Axis("price", "worth from which on one begins", log=True)
 _BROKERS: Final = Axis("brokers", "brokers of the group", log=True)
 _SPARE: Final = {"False": "a tree of links", "True": "with spare links"}
 _UNHARMED: Final = {"fault": "none"}
@@ -173,7 +154,6 @@ _FIGURES: Final = (
     *_figures("II", "designs", _RECEIVERS, "design", "sources", _DESIGNS),
     *_figures("V", "locality", _LOCAL, "organization", "network", _LOCALITY),
     *_figures("V", "sizes", _PROXIES, "organization", "network", _SIZES),
-    *_figures("V", "prices", _PRICE, "network", "", _PRICES),
     *_figures("IV-F", "groups", _BROKERS, "spare", "", _BEATS, where=_UNHARMED, names=_SPARE),
     *_figures("IV-F", "groups", _BROKERS, "fault", "spare", _FAULTS, names=_SPARE),
 )
@@ -202,10 +182,9 @@ _CHOICES: Final = (
     ),
     Choice(
         "hierarchy with shortcuts",
-        "links that the hierarchy does without take copies of events where that pays "
-        "(`simulation/shortened.py`); each source publishes once a second until rates are known",
+        "links that the hierarchy does without take copies of events where they skip one link a "
+        "second or more for each entry; computed, as brokers have none",
         "suggested: more state in the hierarchy for less latency",
-        "what is measured comes after each source has published once more",
     ),
     Choice("sources", "at every second site one, of a type of its own", "not given"),
     Choice(
@@ -250,10 +229,10 @@ hierarchy. Clients of a place at another site pay for all links between.
 
 *Section V* asks how proxies in a mesh and in a hierarchy differ in latency and in forwarding state.
 A third way is a hierarchy with shortcuts: some events go straight to other branches, over links
-that it does without. The same sites, sources and wishes are given to all, and what each receiver
-hears is compared with what it is due. An *entry* is a filter or an advertisement in the tables of a
-broker, a *line* is an entry and a neighbour or client that asked for it. Messages take the time of
-the links; brokers take none.
+that it does without, which is computed. The same sites, sources and wishes are given to all, and
+what each receiver hears is compared with what it is due. An *entry* is a filter or an advertisement
+in the tables of a broker, a *line* is an entry and a neighbour or client that asked for it.
+Messages take the time of the links; brokers take none.
 
 *Section IV-F.* Groups of whole brokers, as `palio serve` has them, on a virtual clock. Each has a
 client that listens; one child's publishes twice a second. A broker falls silent, or is killed and

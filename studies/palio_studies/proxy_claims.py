@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from palio_studies.averages import fitted_exponent
-from palio_studies.checks import all_hold, falls, is_below, listed, needed, rises
+from palio_studies.checks import all_hold, is_below, listed, needed
 from palio_studies.names import Row, Value
 from palio_studies.proxy_runs import SHORTENED
 from palio_studies.results import Results
@@ -174,19 +174,6 @@ def _shortcuts(results: Results) -> Evidence:
     )
 
 
-def _prices(results: Results) -> Evidence:
-    stretch = results.line("prices", "stretch", "price")
-    entries = list(results.line("prices", "entries", "price").values())
-    needed(len(stretch) >= 2, _NOTHING)
-    far = list(stretch.values())
-    holds = rises(far) and falls(entries) and far[0] < far[-1] and entries[0] > entries[-1]
-    told = ", ".join(
-        f"{price:g}: {near:.2f} with {count:.3g} entries"
-        for (price, near), count in zip(stretch.items(), entries, strict=True)
-    )
-    return Evidence(holds, f"stretch by worth, {told}")
-
-
 # --- section IV-F ---
 
 
@@ -313,12 +300,6 @@ CLAIMS: Final = (
         "the stretch is nowhere larger with shortcuts, and smaller on some network; entries a "
         "proxy are more, and fewer than in the mesh",
         _shortcuts,
-    ),
-    Claim(
-        "shortcuts: what they have to be worth",
-        "(V suggests:) what it costs in state is a choice.",
-        "the less shortcuts have to be worth, the smaller the stretch and the more entries",
-        _prices,
     ),
     Claim(
         "failures: hop by hop",

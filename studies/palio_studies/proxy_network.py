@@ -17,12 +17,10 @@ from palio.routing.general import General
 from palio.routing.messages import Flood, Subscribe
 from palio.routing.protocol import Peer, Router
 from palio.routing.proxies import Proxies
-from palio.routing.trees import MAX_USABLE_COST, Graph, edge_of, middle, shortest_paths
+from palio.routing.trees import Graph, middle, shortest_paths
 from palio.simulation import Randomness, Topology, connected_random, grid
 from palio_studies.simulator import Link, Network
 from palio_studies.simulator.network import Message
-from palio_studies.simulator.shortcuts import Price
-from palio_studies.simulator.shortened import Shortened
 from palio_studies.simulator.site_networks import draw_sites
 from palio_studies.study import Point
 
@@ -31,12 +29,6 @@ EVEN_MS: Final = 10
 
 EXTRA_LINKS: Final = 0.5
 """Links of a random network beyond those of a tree, for each site."""
-
-TREE_WEIGHT: Final = 100
-SHORT_WEIGHT: Final = 101
-"""What links of the hierarchy weigh and those that are shorter than its ways, so that brokers find
-the hierarchy that is given, and take any of those for a shortcut.
-"""
 
 TRANSITS: Final = 4
 STUBS: Final = 3
@@ -73,6 +65,19 @@ class ProxyNetwork(msgspec.Struct, frozen=True):
             other = before[other]
         return found
 
+    def tree_distances(self) -> dict[str, dict[str, int]]:
+        """How long the way in the hierarchy takes between any two, in ms."""
+        tree = {(above, name): self._length(above, name) for name, above in self.parents.items()}
+        graph = _graph(self.sites, tree)
+        return {site: shortest_paths(graph, site).distances for site in self.sites}
+
+    def upwards(self, site: str) -> list[str]:
+        """A site, the one above it, and so on to the root."""
+        found = [site]
+        while found[-1] in self.parents:
+            found.append(self.parents[found[-1]])
+        return found
+
     def mesh(self, router: Callable[[str], Router]) -> Network:
         """All links, with routers that know what to do on a graph."""
         return self._network(router, self.links)
@@ -88,38 +93,16 @@ class ProxyNetwork(msgspec.Struct, frozen=True):
 
         return self._network(new_proxy, [(above, name) for name, above in self.parents.items()])
 
-    def shortened(self, price: Price) -> Network:
-        """The same hierarchy, where all other links are there for shortcuts."""
-
-        def new_proxy(name: str) -> Router:
-            proxy = Shortened(name, price=price)
-            proxy.has_parent = name in self.parents
-            return proxy
-
-        tree = {edge_of(name, above) for name, above in self.parents.items()}
-        lengths = {edge_of(*ends): length for ends, length in self.links.items()}
-        along = _graph(self.sites, {link: lengths[link] for link in tree})
-        ways = {site: shortest_paths(along, site).distances for site in self.sites}
-        network = self._network(new_proxy, sorted(tree), TREE_WEIGHT)
-        for one, other in sorted(lengths.keys() - tree):
-            is_short = lengths[one, other] < ways[one][other]
-            weight = SHORT_WEIGHT if is_short else MAX_USABLE_COST
-            link = Link(latency_ms=lengths[one, other], price=float(weight))
-            network.connect(one, other, link)
-        network.run()
-        return network
-
     def _network(
         self,
         router: Callable[[str], Router],
         links: Iterable[tuple[str, str]],
-        weight: int | None = None,
     ) -> Network:
         network = Network()
         for site in self.sites:
             network.add_broker(site, router)
         for one, other in links:
-            network.connect(one, other, Link(latency_ms=self._length(one, other), price=weight))
+            network.connect(one, other, Link(latency_ms=self._length(one, other)))
         network.run()
         return network
 
@@ -208,9 +191,7 @@ class TableState(NamedTuple):
     """How much one broker knows."""
 
     entries: int
-    """Filters and advertisements in its tables, whoever asked for them. What shortcuts add to
-    these counts by itself.
-    """
+    """Filters and advertisements in its tables, whoever asked for them."""
     lines: int
     """An entry and a peer that asked for it: the lists of (E, IPL, OPL) together (proxy IV)."""
     tree_links: int = 0
@@ -230,9 +211,6 @@ def state_of(router: Router) -> TableState:
     if isinstance(inner, Proxies):
         ledgers.append(inner.advertisements)
     entries = len({str(filter) for ledger in ledgers for filter in ledger.table.nodes})
-    if isinstance(router, Shortened):  # what those at the other ends want is in a table of its own
-        ledgers.append(router.served.ledger)
-        entries += len(router.served.ledger.table.nodes)
     lines = sum(len(node.subscribers) for each in ledgers for node in each.table.nodes.values())
     return TableState(entries, lines, links)
 

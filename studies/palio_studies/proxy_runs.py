@@ -37,38 +37,31 @@ from palio_studies.proxy_network import (
 )
 from palio_studies.simulator import Client, Link, Network
 from palio_studies.simulator.network import Message
-from palio_studies.simulator.shortcuts import Price
-from palio_studies.simulator.shortened import Shortened
 from palio_studies.study import Point, Row
 
 # --- mesh and hierarchy ---
 
 SHORTENED: Final = "hierarchy with shortcuts"
 
-UNCOUNTED: Final = -1
-"""The number of events by which rates are found."""
+SHORTCUT_WORTH: Final = 1.0
+"""Links that events skip by a shortcut in a second, for each type that its other end wants."""
 
 
 def compare_organizations(point: Point) -> list[Row]:
     """A row for each way to organize the same proxies with the same sources and receivers."""
     scenario = draw_scenario(point)
     drawn = scenario.drawn
+    hierarchy = _organized("hierarchy", drawn.hierarchy(), scenario)
     return [
         _organized("mesh", drawn.mesh(SourceTrees), scenario),
         _organized("mesh, one tree", drawn.mesh(General), scenario),
-        _organized("hierarchy", drawn.hierarchy(), scenario),
-        _organized(SHORTENED, drawn.shortened(Price()), scenario),
+        hierarchy,
+        hierarchy | with_shortcuts(scenario, float(hierarchy["entries"])),
     ]
 
 
-def compare_prices(point: Point) -> list[Row]:
-    """A row of a hierarchy with shortcuts that have to be worth so much."""
-    scenario, price = draw_scenario(point), float(point.parameters["price"])
-    return [_organized(SHORTENED, scenario.drawn.shortened(Price(price, price / 4)), scenario)]
-
-
 def _organized(organization: str, network: Network, scenario: ProxyScenario) -> Row:
-    drawn, distances, offered, wanted = scenario
+    _, distances, offered, wanted = scenario
     flooded, passed = FloodedState(), Counter[str]()
 
     def note(_: str, target: str, message: Message) -> None:
@@ -84,12 +77,10 @@ def _organized(organization: str, network: Network, scenario: ProxyScenario) -> 
             receiver.subscribe(_filter(kind))
             flooded.add(site, site, _filter(kind))
     sources = {site: network.client(f"s-{site}", site) for site in offered}
-    if organization in ("hierarchy", SHORTENED):
+    if organization == "hierarchy":
         for site, source in sources.items():
             source.advertise(_filter(offered[site]))
     network.run()
-    if organization == SHORTENED:
-        _open_shortcuts(network, [(sources[site], kind) for site, kind in offered.items()])
     requests = _requests(network) - before
     passed.clear()
     crossings = network.costs.notifications
@@ -109,38 +100,43 @@ def _organized(organization: str, network: Network, scenario: ProxyScenario) -> 
         "requests": requests,
         "crossings": (network.costs.notifications - crossings) / len(published),
         "busiest": max(passed.values()) / len(published),
-        "links_known": len(drawn.links) if organization != "hierarchy" else 0,
-        "shortcuts": sum(
-            len(router.shortcuts) for router in routers.values() if isinstance(router, Shortened)
-        ),
     }
 
 
-def _open_shortcuts(network: Network, sources: Sequence[tuple[Client, str]]) -> None:
-    """Each source publishes once a second for as long as rates are of. Then shortcuts begin where
-    they pay, and each publishes once more, so that the next copy is accepted.
+def with_shortcuts(scenario: ProxyScenario, entries: float) -> Row:
+    """What shortcuts change, computed: brokers have none.
+
+    A shortcut is a link from a proxy p to a proxy q of another branch. An event of p's branch takes
+    it as well as the tree, and goes down to those of q's branch who want its type, of which p keeps
+    an entry each. Each source publishes once a second. The root, which knows most, has none.
     """
-    window_s = round(Price().window_s)
-    began_ms = network.now_ms
+    drawn, distances, offered, wanted = scenario
+    ways = drawn.tree_distances()
+    upwards = {site: drawn.upwards(site) for site in drawn.sites}
+    shortcuts = []
+    for one, other in drawn.links:
+        for near, far in ((one, other), (other, one)):
+            if near in upwards[far] or far in upwards[near]:
+                continue
+            kinds = {kind for site in drawn.sites if far in upwards[site] for kind in wanted[site]}
+            copied = sum(kind in kinds and near in upwards[at] for at, kind in offered.items())
+            skipped = len(set(upwards[near]) ^ set(upwards[far])) - 1
+            if copied * skipped >= SHORTCUT_WORTH * len(kinds):
+                shortcuts.append((near, far, distances[near][far]))
+                entries += len(kinds) / len(drawn.sites)
 
-    def look() -> None:
-        for broker in network.routers:
-            network.look(broker)
+    def took(source: str, site: str) -> float:
+        lengths = [
+            ways[source][near] + length + ways[far][site]
+            for near, far, length in shortcuts
+            if near in upwards[source] and far in upwards[site]
+        ]
+        return min([ways[source][site], *lengths])
 
-    def publish() -> None:
-        for client, kind in sources:
-            client.publish({"type": kind, "number": UNCOUNTED})
-
-    look()
-    for second in range(1, window_s + 1):
-        publish()
-        network.run(began_ms + 1_000 * second)
-    look()
-    network.run()
-    publish()
-    network.run()
-    for client in network.clients.values():
-        client.received.clear()
+    homes = {kind: site for site, kind in offered.items()}
+    pairs = [(homes[kind], site) for site, kinds in wanted.items() for kind in kinds]
+    delays = [DeliveryDelay(took(*pair), distances[pair[0]][pair[1]]) for pair in pairs]
+    return {"organization": SHORTENED, **_latencies(delays), "entries": entries}
 
 
 # --- what both sections count ---

@@ -62,10 +62,6 @@ def made_up() -> Tables:
                 for name, size, seed in product(("mesh", "hierarchy"), (16, 100), (1, 2))
             ),
         ),
-        "prices": rows(
-            "price seed stretch entries",
-            ((price, 1, 1.5 - 0.1 / price, 5 + 1 / price) for price in (0.1, 1.0, 10.0)),
-        ),
         "groups": rows(
             "brokers beats_per_s fault is_noticed spare others_missed_s",
             (
@@ -98,7 +94,6 @@ WRONG: dict[str, Change] = {
     "locality: state": where("organization", "hierarchy", lines=20),
     "locality: latency": where("organization", "hierarchy", stretch=1.5),
     "shortcuts: latency for state": where("organization", SHORTENED, entries=5),
-    "shortcuts: what they have to be worth": where("price", 1.0, entries=5),
     "failures: hop by hop": lambda row: (
         "brokers" in row and row.update(beats_per_s=row["brokers"] ** 2)
     ),

@@ -19,8 +19,6 @@ from palio_studies.proxy_network import (
     state_of,
 )
 from palio_studies.simulator import Network
-from palio_studies.simulator.shortcuts import Price
-from palio_studies.simulator.shortened import Shortened
 
 TRIANGLE = ProxyNetwork(
     ("b1", "b2", "b3"),
@@ -48,15 +46,6 @@ def test_every_site_has_a_way_to_the_root_as_short_as_can_be(kind: str) -> None:
 def test_the_same_seed_draws_the_same_network() -> None:
     one, same, other = (proxy_network("random", 20, Randomness(seed)) for seed in (1, 1, 2))
     assert one == same != other
-
-
-def test_brokers_find_the_hierarchy_that_is_given_where_links_are_left_for_shortcuts() -> None:
-    drawn = proxy_network("grid", 16, Randomness(1))
-    network = drawn.shortened(Price())
-    for router in network.routers.values():
-        assert isinstance(router, Shortened)
-        assert router.root == drawn.root
-        assert router.parents() == drawn.parents
 
 
 def test_a_way_has_the_links_of_the_shortest() -> None:
@@ -94,24 +83,6 @@ def test_offers_of_a_hierarchy_count_where_they_are_known() -> None:
     network.run()
     assert state_of(network.routers["b1"]) == TableState(entries=1, lines=2)
     assert state_of(network.routers["b2"]) == TableState(entries=1, lines=2)
-
-
-def test_what_a_shortcut_adds_counts_besides() -> None:
-    links = {("b1", "b2"): 10, ("b1", "b3"): 10, ("b2", "b3"): 10}
-    network = ProxyNetwork(("b1", "b2", "b3"), links, "b1", {"b2": "b1", "b3": "b1"}).shortened(
-        Price(0.0, 0.0, 1.0)
-    )
-    network.client("s", "b2").advertise("type = 't'")
-    network.client("r", "b3").subscribe("type = 't'")
-    network.run()
-    before = state_of(network.routers["b2"])
-    network.look("b3")
-    network.clients["s"].publish({"type": "t"})
-    network.run(network.now_ms + 1_000)
-    network.look("b3")
-    network.run()
-    after = state_of(network.routers["b2"])
-    assert (after.entries, after.lines) == (before.entries + 1, before.lines + 1)
 
 
 def test_summaries_are_counted_as_they_cross_links() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from palio.node.limits import PEER_GRACE_S
+from palio_studies.proxy_network import ProxyNetwork, ProxyScenario
 from palio_studies.proxy_runs import (
     FAULT_S,
     FAULTS,
@@ -15,8 +16,8 @@ from palio_studies.proxy_runs import (
     STEP_S,
     compare_designs,
     compare_organizations,
-    compare_prices,
     mend_group,
+    with_shortcuts,
 )
 from palio_studies.simulator import Network
 from palio_studies.study import Point, Value
@@ -50,19 +51,23 @@ def test_the_mesh_takes_the_shortest_ways_and_knows_what_anybody_wants() -> None
 def test_shortcuts_trade_state_for_latency() -> None:
     rows = organized(1.0)
     plain, shortened, mesh = (rows[name] for name in ("hierarchy", SHORTENED, "mesh"))
-    assert shortened["shortcuts"] > plain["shortcuts"] == 0
     assert mesh["latency_ms"] <= shortened["latency_ms"] < plain["latency_ms"]
     assert plain["entries"] < shortened["entries"] < mesh["entries"]
-    assert plain["requests"] < shortened["requests"]
 
 
-def test_the_less_a_shortcut_has_to_be_worth_the_more_there_are() -> None:
-    given: dict[str, Value] = {"network": "grid", "proxies": 16, "locality": 1.0, "wishes": 2}
-    counts = [
-        int(compare_prices(Point("prices", given | {"price": price}, 1))[0]["shortcuts"])
-        for price in (0.1, 1.0, 100.0)
-    ]
-    assert counts[0] > counts[1] > counts[2] == 0
+@pytest.mark.parametrize(("wanted", "stretch", "entries"), [(1, 1.0, 4 + 1 / 3), (2, 1.5, 4.0)])
+def test_a_shortcut_is_there_where_what_it_skips_outweighs_its_entries(
+    wanted: int, stretch: float, entries: float
+) -> None:
+    """From b2 to b3, beside two links over the root. It carries the one type that b2 offers."""
+    links = {("b1", "b2"): 10, ("b1", "b3"): 10, ("b2", "b3"): 10}
+    drawn = ProxyNetwork(("b1", "b2", "b3"), links, "b1", {"b2": "b1", "b3": "b1"})
+    offered = {"b2": "t0", "b1": "t1"}
+    kinds = list(offered.values())[:wanted]
+    scenario = ProxyScenario(drawn, drawn.distances(), offered, {"b1": [], "b2": [], "b3": kinds})
+    row = with_shortcuts(scenario, 4.0)
+    assert row["stretch"] == stretch
+    assert row["entries"] == pytest.approx(entries)
 
 
 def test_designs_have_the_state_and_heartbeats_that_section_ii_says() -> None:

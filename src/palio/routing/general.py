@@ -277,14 +277,10 @@ class General:
                 return {}
         new = self._numbers.news(parcel)
         if new is ALL_NEW:
-            return self._route_new(sender, parcel)
+            return self.inner.route(sender, parcel)
         if new is NONE_NEW or not new.any():
             return {}
-        return narrowed(self._route_new(sender, parcel), new)
-
-    def _route_new(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Select the peers for events of which some are new."""
-        return self.inner.route(sender, parcel)
+        return narrowed(self.inner.route(sender, parcel), new)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
         """Select the events that count, as advertised."""

@@ -46,9 +46,6 @@ MOST_LOOKED_AT: Final = 64
 """Offers of a peer that an event is tested by, those that matched last: 1 to 2 ms at most. Events
 that only other offers announce go up."""
 
-NO_OFFER: Final = 0
-"""The number of a wave that asks about no offer: the first offer is number 1."""
-
 ITSELF: Final = Peer(Role.SIDE, "")
 """This broker as a subscriber, and as the requester of its own waves."""
 
@@ -261,7 +258,9 @@ class Proxies(ForwardingRouter):
     def _recheck_wide(self, informed: Iterable[Peer]) -> None:
         """Widen peers that were just sent too many subscriptions; at times narrow wide ones."""
         for peer in informed:
-            if self._is_sent_many(peer):
+            if peer == self._upwards.master or peer in self._subscription_aim.wide:
+                continue
+            if self.subscriptions.sent_count(peer) > WIDE_AT:
                 self._widen(peer, self._subscription_aim.overlaps.overlapping(peer))
         if self._subscription_aim.ended > NARROW_AT // 2:
             self._subscription_aim.ended = 0
@@ -277,11 +276,6 @@ class Proxies(ForwardingRouter):
 
     def _is_crowded(self, peer: Peer) -> bool:
         return self._count_interests(peer, WIDE_AT + 1) > WIDE_AT
-
-    def _is_sent_many(self, peer: Peer) -> bool:
-        if peer == self._upwards.master or peer in self._subscription_aim.wide:
-            return False
-        return self.subscriptions.sent_count(peer) > WIDE_AT
 
     def _widen(self, peer: Peer, overlapping: Iterable[Filter]) -> None:
         table = self.subscriptions.table

@@ -138,10 +138,6 @@ class Waves:
             at.later = [wave for wave in at.later if wave.requester != peer]
         return [] if gone is None else self._close(gone.pending, (peer.name,))
 
-    def release(self, neighbour: Peer) -> list[Send]:
-        """Remove a neighbour whose answer is no longer needed, and close waves that lacked it."""
-        return self._close(self._neighbours.pop(neighbour).pending, ())
-
     def _ask(self, at: _NeighbourWaves, waves: list[_PendingWave]) -> int:
         """Number a new wave, which asks about all batches sent so far."""
         at.wave, at.asked, at.waves = self._next, at.sent, waves

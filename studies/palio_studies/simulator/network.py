@@ -46,7 +46,6 @@ from palio_studies.simulator.clients import Client
 from palio_studies.simulator.inbox import Envelope, Inbox
 from palio_studies.simulator.links import Direction, Link
 from palio_studies.simulator.services import Service
-from palio_studies.simulator.shortened import Shortened
 from palio_studies.simulator.trace import Costs, Trace
 
 RouterFactory: TypeAlias = Callable[[str], Router]
@@ -291,12 +290,6 @@ class Network:
                 peer = self._peer(wire, broker)
                 weight = MAX_LINK_COST if other else LEAVING_LINK_COST
                 self._carry(broker, self.routers[broker].set_link_cost(peer, weight))
-
-    def look(self, broker: str) -> None:
-        """A broker looks whether shortcuts pay, if its router has any (`Shortened`)."""
-        router = self.routers[broker]
-        if isinstance(router, Shortened):
-            self._carry(broker, router.look(self.now_ms / 1_000))
 
     def _set_cut(self, one: str, other: str, value: bool) -> None:
         wire = self._wires.get((one, other)) or self._wires[other, one]
