@@ -100,7 +100,6 @@ _costs: Final = partial(_figure, experiment="costs", x=_PARTIES, panels="objects
 _one_object: Final = partial(
     _figure, experiment="costs", x=_PARTIES, where={**_DISTRIBUTED, "objects": 1}
 )
-_at_sites: Final = partial(_figure, experiment="loads", panels="objects", names=_NUMBERS)
 _FIGURES: Final = (
     _costs(
         "total",
@@ -168,20 +167,6 @@ _FIGURES: Final = (
         y=Axis("worst_site", "cost of the busiest site"),
         where=_DISTRIBUTED,
         caption="The root of hs hears everything that is published.",
-    ),
-    _at_sites(
-        "sites",
-        "Cost by site, 100 parties",
-        x=_log("rank", "site, the busiest first"),
-        y=_log("cost", "cost of the site"),
-        where={"of": "site"},
-    ),
-    _at_sites(
-        "links",
-        "Cost by link, 100 parties",
-        x=_log("rank", "link, the busiest first"),
-        y=_log("cost", "cost of the link"),
-        where={"of": "link"},
     ),
 )
 

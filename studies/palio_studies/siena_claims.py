@@ -11,7 +11,6 @@ import numpy as np
 from palio_studies.averages import Mean, fitted_exponent
 from palio_studies.checks import Check, all_hold, at_most, check, listed, needed, ratios, rises
 from palio_studies.results import Results
-from palio_studies.siena_runs import MODEL_DEGREE
 from palio_studies.study import SEEN, Claim, Evidence, Value
 
 SITES: Final = 100
@@ -70,19 +69,6 @@ def _over_objects(column: str, holds: Callable[[Sequence[float]], bool]) -> Chec
 
 
 # --- the paper's ---
-
-
-def _model_degree(results: Results) -> Evidence:
-    mean = results.mean("networks", "mean_degree", sites=SITES).get(())
-    if mean is None or mean.runs < FEW_SEEDS:
-        return Evidence(None, "too few networks")
-    hops = results.mean("networks", "mean_hops", sites=SITES)[()]
-    # An interval that is wide holds any number: it has to be narrow, too.
-    needed(mean.half <= 0.1 * MODEL_DEGREE, f"networks differ too much to tell: {mean}")
-    return Evidence(
-        abs(mean.value - MODEL_DEGREE) < 3 * mean.error,
-        f"{mean.value:.3f} ±{mean.half:.2g} links a site; {hops.value:.3g} hops between two sites",
-    )
 
 
 def _past_saturation(results: Results) -> dict[str, float]:
@@ -225,12 +211,6 @@ def _worst_site_few(results: Results) -> Evidence:
 
 
 CLAIMS: Final = (
-    Claim(
-        "the networks are those of the model",
-        "The sites are linked as the transit-stub model has it.",
-        f"the mean number of links a site is {MODEL_DEGREE:.3f}, within three standard errors",
-        _model_degree,
-    ),
     Claim(
         "1a: saturation",
         "From about as many parties as sites on, further parties cost nothing.",

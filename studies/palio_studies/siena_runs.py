@@ -2,52 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from palio.routing.trees import shortest_paths
-from palio.simulation.randomness import Randomness
 from palio_studies.names import Scale
-from palio_studies.siena_scenario import (
-    Played,
-    SitePlan,
-    play,
-    sites_of,
-)
+from palio_studies.siena_scenario import SitePlan, play
 from palio_studies.siena_sites import Architecture, CostClass
 from palio_studies.study import SEEDS, Experiment, Point, Row, grid, points_at
 
 BEHAVIOUR: Final = {"m": 4, "n": 5, "p": 2, "q": 5}
 """Of all runs but those that say otherwise: an object publishes 20, a party takes 10 of them."""
 
-MODEL_DEGREE: Final = 3.2806
-"""Of a site among 100, as it follows from the chances of links and from being connected: the test
-of `simulator.site_networks` computes it."""
-
-SHOWN_LOADS: Final = 99
-"""As many as a tree of 100 sites has links."""
-
-
 # --- runs ---
-
-
-def _played(point: Point) -> Played:
-    """The run of a point."""
-    return play(msgspec.convert(dict(point.parameters), SitePlan), point.seed)
 
 
 def run_costs(point: Point) -> list[Row]:
     """What a run cost, and by what it is to be divided. `is_below` says that it belongs to the
     picture of distributed architectures below saturation.
     """
-    played = _played(point)
+    played = play(msgspec.convert(dict(point.parameters), SitePlan), point.seed)
     tally = played.tally
     is_distributed = point.parameters["architecture"] != Architecture.CENTRALIZED
     costs = {each: tally.cost(each) for each in CostClass}
     total = sum(costs.values())
-    ignored = tally.ignored()
     published, subscribed = max(1, played.published), max(1, played.subscribed)
     return [
         {
@@ -63,44 +42,7 @@ def run_costs(point: Point) -> list[Row]:
             "cost_per_subscription": costs[CostClass.SUBSCRIPTION] / subscribed,
             "links_per_subscription": tally.crossings(CostClass.SUBSCRIPTION) / subscribed,
             "cost_per_notification": costs[CostClass.NOTIFICATION] / published,
-            "ignored": ignored.notifications,
-            "ignored_links": ignored.links,
-            "ignored_cost": ignored.cost,
             "worst_site": max(tally.by_site().values()),
-        }
-    ]
-
-
-def run_loads(point: Point) -> list[Row]:
-    """One run by site and by link, the busiest first."""
-    tally = _played(point).tally
-    return [
-        {"of": of, "rank": rank, "cost": cost}
-        for of, paid in (("site", tally.by_site().values()), ("link", tally.by_link().values()))
-        for rank, cost in enumerate(sorted(paid, reverse=True)[:SHOWN_LOADS], 1)
-    ]
-
-
-def run_networks(point: Point) -> list[Row]:
-    """Degrees and distances of one network."""
-    sites = sites_of(int(point.parameters["sites"]), Randomness(point.seed))
-    size = len(sites.names)
-    degrees = [len(near) for near in sites.graph.values()]
-    steps = {site: dict.fromkeys(near, 1) for site, near in sites.graph.items()}
-    hops = [
-        distance
-        for site in sites.names
-        for distance in shortest_paths(steps, site).distances.values()
-    ]
-    return [
-        {
-            "links": len(sites.prices),
-            "mean_degree": sum(degrees) / size,
-            "greatest_degree": max(degrees),
-            "mean_hops": sum(hops) / (size * (size - 1)),
-            "diameter": max(hops),
-            "mean_price": sum(sites.prices.values()) / len(sites.prices),
-            "tree_depth": max(len(sites.way(site)) for site in sites.names),
         }
     ]
 
@@ -113,7 +55,6 @@ FOUR: Final = ("ce", "hs", "as", "aa")
 CENTRALIZED_PARTIES: Final = 1_000
 """More are not run with one server: its cost has grown in step with them for long."""
 
-NETWORK_SEEDS: Final = dict.fromkeys(Scale, 10)
 Sets = list[dict[str, Any]]
 
 
@@ -160,53 +101,27 @@ def _growth(sites: Sequence[int]) -> Sets:
 def _work(point: Point) -> float:
     """About how long a run takes, by events and requests."""
     given: Mapping[str, Any] = point.parameters
-    if "objects" not in given:
-        return float(given["sites"])
     published = given["objects"] * given["m"] * given["n"]
     received = given["parties"] * given["p"] * (given["q"] + 3)
     return float(4 * published + 2 * received + given["sites"] * 10)
 
 
-def _experiment(
-    name: str,
-    run: Callable[[Point], list[Row]],
-    *,
-    seeds: Mapping[Scale, int] = SEEDS,
-    **sets: Iterable[Mapping[str, Any]],
-) -> Experiment:
+def _experiment(name: str, **sets: Iterable[Mapping[str, Any]]) -> Experiment:
     """An experiment with its sets of parameters by the names of scales."""
     by_scale = {Scale(scale): each for scale, each in sets.items()}
-    return Experiment(name, run, points_at(name, by_scale, seeds), weight=_work)
+    return Experiment(name, run_costs, points_at(name, by_scale, SEEDS), weight=_work)
 
 
 EXPERIMENTS: Final = (
     _experiment(
-        "networks",
-        run_networks,
-        seeds=NETWORK_SEEDS,
-        small=grid(sites=(100,)),
-        paper=grid(sites=(100,)),
-        beyond=grid(sites=(100, 1_000)),
-    ),
-    _experiment(
         "costs",
-        run_costs,
         small=_costs((1, 10, 100), (1, 10, 100, 300, 1_000)),
         paper=_costs((1, 10, 100, 1_000), (1, 3, 10, 30, 60, 100, 300, 1_000, 3_000, 10_000)),
     ),
-    _experiment(
-        "loads",
-        run_loads,
-        small=_sets(("hs", "as", "aa"), (1, 100), (100,)),
-        paper=_sets(("hs", "as", "aa"), (1, 1_000), (100,)),
-    ),
-    _experiment(
-        "vain", run_costs, small=_vain((1, 10, 100)), paper=_vain((1, 2, 5, 10, 20, 50, 100))
-    ),
-    _experiment("wanted", run_costs, small=_wanted((1, 100)), paper=_wanted((1, 10, 100, 1_000))),
+    _experiment("vain", small=_vain((1, 10, 100)), paper=_vain((1, 2, 5, 10, 20, 50, 100))),
+    _experiment("wanted", small=_wanted((1, 100)), paper=_wanted((1, 10, 100, 1_000))),
     _experiment(
         "growth",
-        run_costs,
         small=_growth((100, 1_000)),
         paper=_growth((100, 1_000)),
         beyond=_growth((100, 1_000, 10_000)),

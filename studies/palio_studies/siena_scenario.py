@@ -6,14 +6,12 @@ In `play` objects and parties come and go, as in the paper.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_advertisement, parse_filter
-from palio.model.advertisements import Advertisement
-from palio.model.filters import Filter
 from palio.simulation.randomness import Randomness
 from palio_studies.siena_sites import LATENCY_MS, Architecture, CostTally, Sites, lay
 from palio_studies.simulator.clients import Client, Delivery
@@ -26,23 +24,10 @@ SIZES: Final[Mapping[int, tuple[int, int]]] = {100: (1, 4), 1_000: (4, 10), 10_0
 of eight sites, as in the generator's example of 100."""
 
 
-class Interests:
-    """What objects publish and parties ask for: one kind of event, as in the paper."""
+FILTER: Final = parse_filter("kind = 1")
+"""What every party asks for: there is one kind of event, as in the paper."""
 
-    def filter(self, random: Randomness) -> Filter:
-        """The filter of the next party."""
-        del random
-        return parse_filter("kind = 1")
-
-    def advertisement(self, thing: int, random: Randomness) -> Advertisement:
-        """What the object of this number will publish."""
-        del thing, random
-        return parse_advertisement("kind = 1 AND EXISTS number")
-
-    def event(self, thing: int, number: int, random: Randomness) -> Mapping[str, Any]:
-        """The notification of this number of an object."""
-        del thing, random
-        return {"kind": 1, "number": number}
+ADVERTISEMENT: Final = parse_advertisement("kind = 1 AND EXISTS number")
 
 
 def sites_of(size: int, random: Randomness) -> Sites:
@@ -62,7 +47,7 @@ class _Scene:
     def __init__(self, architecture: Architecture, sites: int, seed: int) -> None:
         random = Randomness(seed)
         self.sites = sites_of(sites, random.branch())
-        self._places, self.moods, self.tastes = (random.branch() for _ in range(3))
+        self._places, self.moods = (random.branch() for _ in range(2))
         self.network = lay(architecture, self.sites, seed=seed)
         self.tally = CostTally(self.sites)
         self.network.on_crossing = self.tally.crossed
@@ -77,12 +62,6 @@ class _Scene:
         prices = [self.sites.graph[one][other] for one, other in way]
         links = [Link(latency_ms=LATENCY_MS, price=price) for price in prices]
         return self.network.client(name, self.sites.centre, links)
-
-    def publish(self, client: Client, number: int, event: Mapping[str, Any]) -> int:
-        """Publish a client's notification of a number; when is returned."""
-        self.tally.published(client.name, number)
-        client.publish(event)
-        return self.network.agenda.now_us
 
 
 # --- applications that come and go ---
@@ -111,24 +90,20 @@ class SitePlan(msgspec.Struct, frozen=True, kw_only=True):
 class _Object:
     """An object of interest: a client that publishes, and advertises what it will publish."""
 
-    def __init__(self, number: int, scene: _Scene, plan: SitePlan, interests: Interests) -> None:
+    def __init__(self, number: int, scene: _Scene, plan: SitePlan) -> None:
         self.client = scene.client(f"o{number}")
         self.requests = 0
         self.published_us: list[int] = []
         """When each notification was published."""
-        self._number = number
         self._scene = scene
         self._plan = plan
-        self._interests = interests
         self._mood = scene.moods.branch()
-        self._advertisement = interests.advertisement(number, scene.tastes)
-        self._taste = scene.tastes.branch()
         self._rounds = 0
         self._key = 0
         scene.network.after(0, self._begin)
 
     def _begin(self) -> None:
-        self._key = self.client.advertise(self._advertisement)
+        self._key = self.client.advertise(ADVERTISEMENT)
         self._rounds += 1
         self.requests += 1
         self._wait()
@@ -137,9 +112,8 @@ class _Object:
         self._scene.network.after(self._mood.exponential(self._plan.gap_ms), self._publish)
 
     def _publish(self) -> None:
-        number = len(self.published_us)
-        event = self._interests.event(self._number, number, self._taste)
-        self.published_us.append(self._scene.publish(self.client, number, event))
+        self.client.publish({"kind": 1, "number": len(self.published_us)})
+        self.published_us.append(self._scene.network.agenda.now_us)
         self.requests += 1
         if len(self.published_us) < self._rounds * self._plan.n:
             self._wait()
@@ -153,13 +127,12 @@ class _Object:
 class _Party:
     """An interested party: it subscribes, waits for some notifications, unsubscribes, and so on."""
 
-    def __init__(self, number: int, scene: _Scene, plan: SitePlan, interests: Interests) -> None:
+    def __init__(self, number: int, scene: _Scene, plan: SitePlan) -> None:
         self.client = scene.client(f"p{number}")
         self.requests = 0
         self.subscribed = 0
         self._scene = scene
         self._plan = plan
-        self._filter = interests.filter(scene.tastes)
         self._missing = 0
         self._key = 0
         self.client.on_delivery = self._receive
@@ -167,13 +140,12 @@ class _Party:
             scene.network.after(0, self._subscribe)
 
     def _subscribe(self) -> None:
-        self._key = self.client.subscribe(self._filter)
+        self._key = self.client.subscribe(FILTER)
         self.requests += 1
         self.subscribed += 1
         self._missing = self._plan.q
 
-    def _receive(self, delivery: Delivery) -> None:
-        self._scene.tally.taken(delivery)
+    def _receive(self, _: Delivery) -> None:
         self._missing -= 1
         if not self._missing:
             self._scene.network.after(0, self._unsubscribe)
@@ -211,14 +183,10 @@ class Played(NamedTuple):
         return sum(each.subscribed for each in self.parties)
 
 
-def play(plan: SitePlan, seed: int, interests: Interests | None = None) -> Played:
+def play(plan: SitePlan, seed: int) -> Played:
     """Run it. The sites, and what is where, are the same for all architectures of a seed."""
     scene = _Scene(plan.architecture, plan.sites, seed)
-    wanted = interests or Interests()
-    objects = [_Object(number, scene, plan, wanted) for number in range(plan.objects)]
-    parties = [_Party(number, scene, plan, wanted) for number in range(plan.parties)]
+    objects = [_Object(number, scene, plan) for number in range(plan.objects)]
+    parties = [_Party(number, scene, plan) for number in range(plan.parties)]
     scene.network.run()
     return Played(scene.sites, scene.network, scene.tally, objects, parties)
-
-
-# --- a steady flow ---

@@ -1,5 +1,5 @@
 """Sites, how the architectures lie upon them (siena 6), and what crosses their links: costs by
-class, by site, by link, and what was published in vain.
+class, by site and by link.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from enum import IntEnum, StrEnum
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic, Centralized, Hierarchical
@@ -17,7 +17,6 @@ from palio.routing.messages import (
     Advertise,
     Batch,
     Control,
-    Flood,
     Subscribe,
     Unadvertise,
     Unsubscribe,
@@ -25,7 +24,6 @@ from palio.routing.messages import (
 )
 from palio.routing.trees import Edge, edge_of, middle, shortest_paths
 from palio.simulation.topologies import Topology
-from palio_studies.simulator.clients import Delivery
 from palio_studies.simulator.links import Link
 from palio_studies.simulator.network import Network, RouterFactory
 from palio_studies.simulator.site_networks import SiteNetwork
@@ -112,22 +110,12 @@ class CostClass(IntEnum):
     SUBSCRIPTION = 0
     ADVERTISEMENT = 1
     NOTIFICATION = 2
-    UPKEEP = 3
-    """News of links, which servers of a graph tell each other."""
 
 
 _CLASS_OF: Final[Mapping[type, CostClass]] = {
     **dict.fromkeys((Subscribe, Unsubscribe), CostClass.SUBSCRIPTION),
     **dict.fromkeys((Advertise, Unadvertise), CostClass.ADVERTISEMENT),
 }
-
-
-class Ignored(NamedTuple):
-    """Notifications that no client took, how far they went, and what that cost."""
-
-    notifications: int
-    links: int
-    cost: int
 
 
 class CostTally:
@@ -145,41 +133,23 @@ class CostTally:
         """By source and target, of each class."""
         self._ways: dict[str, list[tuple[str, str]]] = {}
         """By client that is away from its server, the links from it to there."""
-        self._travels: dict[tuple[str, int], list[int]] = {}
-        """By notification, links and cost."""
-        self._taken: set[tuple[str, int]] = set()
         self._lengths: dict[tuple[str, str], tuple[int, int]] = {}
 
     def remote(self, client: str, way: list[tuple[str, str]]) -> None:
         """A client reaches its server over these links."""
         self._ways[client] = way
 
-    def published(self, publisher: str, seq: int) -> None:
-        """A notification begins its travel."""
-        self._travels[publisher, seq] = [0, 0]
-
-    def taken(self, delivery: Delivery) -> None:
-        """A client takes a notification."""
-        self._taken.add((delivery.publisher, delivery.seq))
-
     def crossed(self, source: str, target: str, message: Control | RowParcel) -> None:
         """A message goes from one site to another."""
         counts = self._counts[source, target]
         if isinstance(message, RowParcel):
             counts[CostClass.NOTIFICATION] += len(message)
-            links, cost = self._length(source, target)
-            for seq in message.seqs:
-                travel = self._travels[message.publisher, seq]
-                travel[0] += links
-                travel[1] += cost
-        elif isinstance(message, Batch | Flood):
+        elif isinstance(message, Batch):
             for each in message.requests:
                 if isinstance(each, Update):  # plain siena cancels the old, asks for the new
                     counts[CostClass.SUBSCRIPTION] += 2
                 else:
-                    counts[_CLASS_OF.get(type(each), CostClass.UPKEEP)] += 1
-        else:
-            counts[_CLASS_OF.get(type(message), CostClass.UPKEEP)] += 1
+                    counts[_CLASS_OF[type(each)]] += 1
 
     # --- what came of it ---
 
@@ -208,13 +178,6 @@ class CostTally:
             for end in ends:
                 found[end] += cost
         return found
-
-    def ignored(self) -> Ignored:
-        """What was published in vain."""
-        travels = [each for key, each in self._travels.items() if key not in self._taken]
-        return Ignored(
-            len(travels), sum(links for links, _ in travels), sum(cost for _, cost in travels)
-        )
 
     # --- how it counts ---
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from palio_studies.names import Scale
-from palio_studies.siena_runs import BEHAVIOUR, EXPERIMENTS, MODEL_DEGREE
-from palio_studies.simulator.site_networks import STUB_LINKED, TRANSIT_LINKED
+from palio_studies.siena_runs import BEHAVIOUR, EXPERIMENTS
 from palio_studies.study import Experiment, Point, Row, Value
-from tests.studies.simulator.test_site_networks import expected_links
 
 BY_NAME = {each.name: each for each in EXPERIMENTS}
 
@@ -29,11 +27,6 @@ def point(experiment: str, **parameters: Value) -> Point:
 
 def rows_of(experiment: str, **parameters: Value) -> list[Row]:
     return BY_NAME[experiment].run(point(experiment, **parameters))
-
-
-def test_the_degree_of_the_model_is_that_of_its_chances() -> None:
-    links = 12 + expected_links(4, TRANSIT_LINKED) + 12 * expected_links(8, STUB_LINKED)
-    assert pytest.approx(2 * links / 100, abs=1e-4) == MODEL_DEGREE
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda each: each.name)
@@ -61,13 +54,12 @@ def test_with_one_server_the_paper_scale_has_no_more_parties_than_are_affordable
 
 def test_a_row_of_costs_adds_up() -> None:
     (row,) = rows_of("costs", parties=5)
-    classes = ("subscription", "advertisement", "notification", "upkeep")
+    classes = ("subscription", "advertisement", "notification")
     assert row["total"] == sum(float(row[f"{each}_cost"]) for each in classes) > 0
     assert row["requests"] == 2 * (2 + 2) + 5 * 2
     assert row["published"] == 4
     assert row["subscribed"] == row["delivered"] == 5
     assert row["cost_per_subscription"] == float(row["subscription_cost"]) / 5
-    assert row["ignored"] == 3
     assert row["is_below"] is True
 
 
@@ -77,28 +69,11 @@ def test_one_server_is_not_drawn_below_saturation() -> None:
     assert float(row["advertisement_cost"]) > 0
 
 
-def test_loads_are_ranked_and_begin_with_the_busiest() -> None:
-    (whole,) = rows_of("costs")
-    rows = rows_of("loads")
-    sites = [row["cost"] for row in rows if row["of"] == "site"]
-    assert sites[0] == whole["worst_site"]
-    assert sites == sorted(sites, reverse=True)
-    links = [float(row["cost"]) for row in rows if row["of"] == "link"]
-    assert sum(links) == whole["total"]
-
-
 def test_what_nobody_wants_costs_nothing_in_as_and_the_way_to_the_root_in_hs() -> None:
     (peers,) = rows_of("vain", parties=0, m=1, n=4, p=0)
     (hierarchy,) = rows_of("vain", architecture="hs", parties=0, m=1, n=4, p=0)
     assert peers["total"] == 0
-    assert hierarchy["total"] == hierarchy["ignored_cost"]
-    assert hierarchy["ignored"] == peers["ignored"] == 4
-
-
-def test_networks_have_a_row_each() -> None:
-    (row,) = BY_NAME["networks"].run(Point("networks", {"sites": 100}, 1))
-    assert row["mean_degree"] == 2 * int(row["links"]) / 100
-    assert 2 < float(row["mean_hops"]) < int(row["diameter"])
+    assert hierarchy["total"] == hierarchy["notification_cost"] != 0
 
 
 def test_parties_take_part_of_what_an_object_publishes() -> None:

@@ -10,7 +10,8 @@ import pytest
 from palio.errors import InvalidInput
 from palio.simulation.randomness import Randomness
 from palio_studies.siena_scenario import (
-    Interests,
+    ADVERTISEMENT,
+    FILTER,
     Played,
     SitePlan,
     play,
@@ -21,12 +22,10 @@ from palio_studies.siena_sites import CostClass
 # --- what is published and wanted ---
 
 
-def test_an_object_publishes_what_it_advertised() -> None:
-    interests, random = Interests(), Randomness(1)
-    for thing in range(20):
-        advertisement = interests.advertisement(thing, random)
-        events = [interests.event(thing, number, random) for number in range(5)]
-        assert all(advertisement.announces(event, open=False) for event in events)
+def test_an_object_publishes_what_it_advertised_and_parties_ask_for() -> None:
+    event = {"kind": 1, "number": 3}
+    assert ADVERTISEMENT.announces(event)
+    assert FILTER.matches(event)
 
 
 def test_sizes_that_are_not_planned_are_refused() -> None:

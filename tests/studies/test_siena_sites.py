@@ -9,8 +9,7 @@ from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Advertise, Batch, Subscribe, Update
 from palio.simulation.randomness import Randomness
 from palio_studies.siena_scenario import SitePlan, play
-from palio_studies.siena_sites import Architecture, CostClass, CostTally, Ignored, Sites, lay
-from palio_studies.simulator.clients import Delivery
+from palio_studies.siena_sites import Architecture, CostClass, CostTally, Sites, lay
 from palio_studies.simulator.site_networks import SiteNetwork, draw_sites
 
 TRIANGLE = SiteNetwork(4, 2, ((0, 1), (0, 2), (1, 2), (2, 3)), (5, 2, 2, 7))
@@ -83,19 +82,8 @@ def test_requests_count_one_by_one_and_a_batch_once() -> None:
 def test_a_client_away_from_its_server_pays_for_its_way() -> None:
     tally = CostTally(CHAIN)
     tally.remote("alice", CHAIN.way("b3"))
-    tally.published("alice", 0)
     tally.crossed("alice", "b1", RowParcel("alice", [{"a": 1}]))
     tally.crossed("b1", "alice", Batch((Advertise(0, parse_advertisement("a = 1")),)))
     assert tally.cost(CostClass.NOTIFICATION) == tally.cost(CostClass.ADVERTISEMENT) == 12
     assert tally.crossings(CostClass.NOTIFICATION) == 2
     assert tally.by_site() == {"b1": 10, "b2": 24, "b3": 14}
-
-
-def test_what_nobody_takes_is_ignored_however_far_it_went() -> None:
-    tally = CostTally(CHAIN)
-    for seq in range(3):
-        tally.published("o", seq)
-        tally.crossed("b1", "b2", RowParcel("o", [{"a": 1}], seq))
-    tally.crossed("b2", "b3", RowParcel("o", [{"a": 1}], 2))
-    tally.taken(Delivery(0, "o", 0, {"a": 1}))
-    assert tally.ignored() == Ignored(notifications=2, links=3, cost=5 + 12)
