@@ -217,6 +217,12 @@ _CHOICES: Final = (
         "not given",
         f"an event counts as missed after {LATE_S:g} s; links take 10 ms",
     ),
+    Choice(
+        "hierarchy by IV-C.1",
+        "the rules for REG and SUB alone, on types, with all sources registered first",
+        "a registration goes down to the one other neighbour with a source",
+        "brokers do otherwise: filters name no type, and anybody may publish unannounced",
+    ),
     Choice("group", "a parent with 2 to 29 children", "not given", "to 99 at the scale `beyond`"),
     Choice("runs", "3 seeds, and 2 of whole brokers", "not given"),
 )

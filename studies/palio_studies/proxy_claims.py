@@ -7,7 +7,7 @@ from typing import Final
 from palio_studies.averages import fitted_exponent
 from palio_studies.checks import all_hold, is_below, listed, needed
 from palio_studies.names import Row, Value
-from palio_studies.proxy_runs import SHORTENED
+from palio_studies.proxy_runs import REGISTERED, SHORTENED
 from palio_studies.results import Results
 from palio_studies.study import SEEN, Claim, Evidence
 
@@ -21,6 +21,8 @@ _EXACT: Final = 1 + 1e-9
 """A stretch of 1, but for what adding up floats leaves."""
 
 _NOTHING: Final = "nothing was run"
+
+SEEN_REGISTERED: Final = "at paper scale on 28 November 2026"
 
 
 def _rows(results: Results, experiment: str, **where: Value) -> list[Row]:
@@ -174,6 +176,31 @@ def _shortcuts(results: Results) -> Evidence:
     )
 
 
+# --- section IV-C ---
+
+
+def _registered_state(results: Results) -> Evidence:
+    columns = ("lines_most", "lines", "entries_most", "requests")
+    found = {}
+    for column in columns:
+        means = results.line("locality", column, "organization")
+        needed(REGISTERED in means, _NOTHING)
+        found[column] = means[REGISTERED], means["hierarchy"]
+    told = [f"{by:.3g} against {here:.3g}" for by, here in found.values()]
+    return Evidence(
+        all(found[column][0] < found[column][1] for column in ("lines_most", "lines")),
+        f"lines at the root {told[0]}, of a proxy on average {told[1]}; entries at the root "
+        f"{told[2]}; messages {told[3]}",
+    )
+
+
+def _sporadic(results: Results) -> Evidence:
+    shares = results.line("locality", "sporadic", "organization")
+    needed(REGISTERED in shares, _NOTHING)
+    by, here = shares[REGISTERED], shares["hierarchy"]
+    return Evidence(by == here == 1, f"{by:.0%} by IV-C.1, {here:.0%} here")
+
+
 # --- section IV-F ---
 
 
@@ -187,6 +214,17 @@ def _hop_by_hop(results: Results) -> Evidence:
         exponent.high <= 1.1,
         f"exponent {exponent} over the number of children; {most['beats_per_s']:.0f} messages a "
         f"second in a group of {most['brokers']}",
+    )
+
+
+def _group_beats(results: Results) -> Evidence:
+    rows = results.rows("groups", fault="none", spare=False)
+    needed(rows, _NOTHING)
+    most = max(rows, key=lambda row: int(row["brokers"]))
+    return Evidence(
+        all(float(row["beats_per_s"]) < float(row["multicast_beats_per_s"]) for row in rows),
+        f"{most['beats_per_s']:,.0f} messages a second over the links of {most['brokers']} "
+        f"brokers, {most['multicast_beats_per_s']:,.0f} received if all hear all",
     )
 
 
@@ -300,6 +338,32 @@ CLAIMS: Final = (
         "the stretch is nowhere larger with shortcuts, and smaller on some network; entries a "
         "proxy are more, and fewer than in the mesh",
         _shortcuts,
+    ),
+    Claim(
+        "registrations: state",
+        "(IV-C.1:) where registrations go down, subscriptions stop at nearby sources, and there is "
+        "less state.",
+        "fewer lines than where all subscriptions go up, at the root and on average",
+        _registered_state,
+        "Subscriptions that stop spare the root. But each registration that goes down is a line at "
+        "every proxy on its way, the parent among the incoming: more than what is spared.",
+        SEEN_REGISTERED,
+    ),
+    Claim(
+        "registrations: sporadic sources",
+        "(IV-D:) an event inside a registration reaches all who subscribed to stay (PRE).",
+        "all receivers of events that nobody announced, published far from the registered source",
+        _sporadic,
+        "Such an event climbs until a proxy has an entry that it matches. Where subscriptions "
+        "stopped at a nearby source, no proxy on its way has one, and the root drops it. Here all "
+        "subscriptions go up to the root, so that it is found there.",
+        SEEN_REGISTERED,
+    ),
+    Claim(
+        "failures: heartbeats by link",
+        "(IV-B:) all proxies of a group exchange heartbeats.",
+        "with those of links alone fewer are received than if all of a group heard all others",
+        _group_beats,
     ),
     Claim(
         "failures: hop by hop",

@@ -35,6 +35,7 @@ from palio_studies.proxy_network import (
     proxy_network,
     state_of,
 )
+from palio_studies.proxy_registrations import PaperHierarchy
 from palio_studies.simulator import Client, Link, Network
 from palio_studies.simulator.network import Message
 from palio_studies.study import Point, Row
@@ -42,6 +43,7 @@ from palio_studies.study import Point, Row
 # --- mesh and hierarchy ---
 
 SHORTENED: Final = "hierarchy with shortcuts"
+REGISTERED: Final = "hierarchy by IV-C.1"
 
 SHORTCUT_WORTH: Final = 1.0
 """Links that events skip by a shortcut in a second, for each type that its other end wants."""
@@ -51,12 +53,15 @@ def compare_organizations(point: Point) -> list[Row]:
     """A row for each way to organize the same proxies with the same sources and receivers."""
     scenario = draw_scenario(point)
     drawn = scenario.drawn
-    hierarchy = _organized("hierarchy", drawn.hierarchy(), scenario)
+    proxies = drawn.hierarchy()
+    hierarchy = _organized("hierarchy", proxies, scenario)
+    hierarchy["sporadic"] = _reached_by_sporadic(proxies, scenario)
     return [
         _organized("mesh", drawn.mesh(SourceTrees), scenario),
         _organized("mesh, one tree", drawn.mesh(General), scenario),
         hierarchy,
         hierarchy | with_shortcuts(scenario, float(hierarchy["entries"])),
+        hierarchy | by_registrations(scenario),
     ]
 
 
@@ -137,6 +142,58 @@ def with_shortcuts(scenario: ProxyScenario, entries: float) -> Row:
     pairs = [(homes[kind], site) for site, kinds in wanted.items() for kind in kinds]
     delays = [DeliveryDelay(took(*pair), distances[pair[0]][pair[1]]) for pair in pairs]
     return {"organization": SHORTENED, **_latencies(delays), "entries": entries}
+
+
+def by_registrations(scenario: ProxyScenario) -> Row:
+    """What the paper's rules change, with all sources registered before anybody subscribes: then
+    most subscriptions stop early.
+    """
+    drawn, _, offered, wanted = scenario
+    proxies = PaperHierarchy(drawn.parents)
+    for site, kind in offered.items():
+        proxies.send("REG", kind, f"s-{site}", site)
+    for site, kinds in wanted.items():
+        for kind in kinds:
+            proxies.send("SUB", kind, f"r-{site}", site)
+    reached = [
+        len(proxies.reached(kind, at) - {f"r-{at}"}) for kind, at in _sporadic(scenario).items()
+    ]
+    return {
+        "organization": REGISTERED,
+        **_stated(proxies.state(site) for site in drawn.sites),
+        "requests": sum(message.sender in proxies.proxies for message in proxies.sent),
+        "sporadic": sum(reached) / _due_of_sporadic(scenario),
+    }
+
+
+def _sporadic(scenario: ProxyScenario) -> dict[str, str]:
+    """For each type, the site farthest from its source: there an event of it is published that
+    nobody announced.
+    """
+    distances = scenario.distances
+    return {
+        kind: max(distances[at], key=distances[at].__getitem__)
+        for at, kind in scenario.offered.items()
+    }
+
+
+def _due_of_sporadic(scenario: ProxyScenario) -> int:
+    """How many receivers at other sites want one of these events."""
+    return sum(
+        kind in scenario.wanted[site]
+        for kind, at in _sporadic(scenario).items()
+        for site in scenario.wanted
+        if site != at
+    )
+
+
+def _reached_by_sporadic(network: Network, scenario: ProxyScenario) -> float:
+    """Publish these events; return the share of receivers that they reach."""
+    before = network.costs.delivered
+    for kind, at in _sporadic(scenario).items():
+        network.clients[f"r-{at}"].publish({"type": kind, "number": -1})
+    network.run()
+    return (network.costs.delivered - before) / _due_of_sporadic(scenario)
 
 
 # --- what both sections count ---
@@ -455,11 +512,12 @@ class _Group:
 def mend_group(point: Point) -> list[Row]:
     """A row: heartbeats of a group of brokers, and what a fault costs it."""
     given = point.parameters
-    group = _Group(int(given["brokers"]), spare=bool(given["spare"]), seed=point.seed)
+    size = int(given["brokers"])
+    group = _Group(size, spare=bool(given["spare"]), seed=point.seed)
     world, fault = group.world, FAULTS[str(given["fault"])]
     group.beats.clear()
     world.run(IDLE_S)
-    beats, parent_beats = sum(group.beats.values()), group.beats[PARENT]
+    beats = sum(group.beats.values())
     group.publish_for(BEFORE_S)
     group.sent.clear()
     begun = world.now
@@ -475,7 +533,7 @@ def mend_group(point: Point) -> list[Row]:
     return [
         {
             "beats_per_s": beats / IDLE_S,
-            "parent_beats_per_s": parent_beats / IDLE_S,
+            "multicast_beats_per_s": size * (size - 1) / world.settings.peer_heartbeat_s,
             "noticed_s": 0.0 if noticed is None else noticed - begun,
             "is_noticed": noticed is not None,
             "mending_messages": sum(group.sent.values()),

@@ -12,6 +12,7 @@ from palio_studies.proxy_runs import (
     FAULT_S,
     FAULTS,
     LATE_S,
+    REGISTERED,
     SHORTENED,
     STEP_S,
     compare_designs,
@@ -68,6 +69,15 @@ def test_a_shortcut_is_there_where_what_it_skips_outweighs_its_entries(
     row = with_shortcuts(scenario, 4.0)
     assert row["stretch"] == stretch
     assert row["entries"] == pytest.approx(entries)
+
+
+def test_where_subscriptions_stop_at_sources_sporadic_events_miss_subscribers() -> None:
+    rows = organized(1.0)
+    by_paper, here = rows[REGISTERED], rows["hierarchy"]
+    assert by_paper["entries"] == here["entries"]
+    assert by_paper["entries_most"] == here["entries_most"]
+    assert by_paper["lines_most"] < here["lines_most"]
+    assert by_paper["sporadic"] < here["sporadic"] == 1
 
 
 def test_designs_have_the_state_and_heartbeats_that_section_ii_says() -> None:
