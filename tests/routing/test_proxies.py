@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
 
+import palio.testing
 from palio.language.parsing import parse_advertisement
 from palio.model.row_parcels import RowParcel
 from palio.routing import proxies
@@ -14,6 +16,7 @@ from palio.routing.general import General
 from palio.routing.messages import (
     Advertise,
     Batch,
+    Control,
     Request,
     Settled,
     Subscribe,
@@ -24,6 +27,7 @@ from palio.routing.protocol import Peer, Send
 from palio.routing.proxies import MOST_LOOKED_AT, WIDE_AT, Proxies
 from palio.simulation import Topology
 from palio_studies.simulator import Network
+from tests.client.virtual import in_virtual_time
 from tests.conftest import seeds
 from tests.routing.helpers import ALICE, BOB, MASTER, ONE, TWO, ask, attached, parse, said
 from tests.routing.scenarios import (
@@ -128,11 +132,174 @@ def test_sources_are_those_below_and_perhaps_beyond_the_master() -> None:
     assert broker.sources(CHEAP) is True
 
 
-# --- the network of figure 3 ---
+# --- figures 3 and 4, on whole brokers, by what an application calls ---
 
 FIGURE_3 = Topology(
     ("P1", "P2", "P3", "P4", "P5"), (("P1", "P2"), ("P1", "P3"), ("P3", "P4"), ("P3", "P5"))
 )
+FIGURE_4 = Topology(("P1", "P2", "P3", "P4"), (("P1", "P2"), ("P1", "P3"), ("P1", "P4")))
+ABOVE = {"P2": "P1", "P3": "P1", "P4": "P3", "P5": "P3"}
+WORDS = {Advertise: "REG", Subscribe: "SUB"}
+TYPE = "price > 0 AND symbol IS NOT NULL"
+
+
+class Proxied:
+    """A network of whole brokers, and in the words of the paper what they send and store."""
+
+    def __init__(self, net: palio.testing.Network, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.net = net
+        self.sent: list[str] = []
+        self.clients: dict[str, str] = {}
+        self.routers: dict[str, General] = {}
+        receive = General.receive
+
+        def noted(router: General, sender: Peer, message: Control) -> list[Send]:
+            self.routers[router.name] = router
+            if isinstance(message, Batch) and message.requests:  # others are waves
+                name = self._name(sender, router.name)
+                self.sent += [f"{WORDS[type(r)]} {name}>{router.name}" for r in message.requests]
+            return receive(router, sender, message)
+
+        monkeypatch.setattr(General, "receive", noted)
+
+    def _name(self, peer: Peer, broker: str) -> str:
+        return self.clients[broker] if peer.is_client else peer.name
+
+    async def asked(self, what: str, client: str, proxy: str) -> list[str]:
+        """Have a new client register or subscribe; return all messages that follow, in order."""
+        self.clients[proxy] = client
+        self.sent.clear()
+        connected = await self.net.connect(proxy, name=client)
+        await (connected.advertise(TYPE) if what == "REG" else connected.subscribe("price < 10"))
+        await connected.settled()
+        await asyncio.sleep(1)
+        return list(self.sent)
+
+    def tables(self) -> dict[str, tuple[set[str], set[str]]]:
+        """Return (IPL, OPL) of each broker that has either."""
+        found = {}
+        for name, router in sorted(self.routers.items()):
+            assert isinstance(router.inner, Proxies)
+            offers, wanted = router.inner.advertisements, router.inner.subscriptions
+            incoming, outgoing = (
+                {self._name(peer, name) for peer, requests in each.entries.items() if requests}
+                for each in (offers, wanted)
+            )
+            above = router.inner.above
+            if above is not None and wanted.table.sent(above):
+                incoming.add(above.name)
+            if incoming or outgoing:
+                found[name] = incoming, outgoing
+        return found
+
+
+class Step(NamedTuple):
+    """One picture of the paper: who comes, what is sent, and the tables, as drawn."""
+
+    comes: tuple[str, str, str]
+    sent: list[str]
+    tables: dict[str, tuple[set[str], set[str]]]
+
+
+STEPS_3 = [
+    Step(
+        ("REG", "S1", "P2"),
+        ["REG S1>P2", "REG P2>P1"],
+        {"P1": ({"P2"}, set()), "P2": ({"S1"}, set())},
+    ),
+    Step(
+        ("REG", "S2", "P4"),
+        ["REG S2>P4", "REG P4>P3", "REG P3>P1", "REG P1>P2", "REG P1>P3", "REG P3>P4"],
+        {
+            "P1": ({"P2", "P3"}, set()),
+            "P2": ({"S1", "P1"}, set()),
+            "P3": ({"P1", "P4"}, set()),
+            "P4": ({"S2", "P3"}, set()),
+        },
+    ),
+    Step(
+        ("REG", "S3", "P5"),
+        ["REG S3>P5", "REG P5>P3", "REG P3>P5"],
+        {
+            "P1": ({"P2", "P3"}, set()),
+            "P2": ({"S1", "P1"}, set()),
+            "P3": ({"P1", "P4", "P5"}, set()),
+            "P4": ({"S2", "P3"}, set()),
+            "P5": ({"P3", "S3"}, set()),
+        },
+    ),
+]
+STEPS_4 = [
+    Step(
+        ("REG", "S1", "P2"),
+        ["REG S1>P2", "REG P2>P1"],
+        {"P1": ({"P2"}, set()), "P2": ({"S1"}, set())},
+    ),
+    Step(
+        ("SUB", "R", "P3"),
+        ["SUB R>P3", "SUB P3>P1", "SUB P1>P2"],
+        {"P1": ({"P2"}, {"P3"}), "P2": ({"S1"}, {"P1"}), "P3": ({"P1"}, {"R"})},
+    ),
+    Step(
+        ("REG", "S2", "P4"),
+        ["REG S2>P4", "REG P4>P1", "SUB P1>P4"],
+        {
+            "P1": ({"P2", "P4"}, {"P3"}),
+            "P2": ({"S1"}, {"P1"}),
+            "P3": ({"P1"}, {"R"}),
+            "P4": ({"S2"}, {"P1"}),
+        },
+    ),
+]
+
+
+def is_downward(message: str) -> bool:
+    what, _, ends = message.partition(" ")
+    sender, _, target = ends.partition(">")
+    return what == "REG" and ABOVE.get(target) == sender
+
+
+@in_virtual_time
+async def test_figure_3_registrations_go_up_as_drawn_and_none_goes_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the paper has besides, a parent among the incoming, would lose sporadic events."""
+    async with palio.testing.Network(FIGURE_3, routing="proxies") as net:
+        proxies = Proxied(net, monkeypatch)
+        for comes, sent, tables in STEPS_3:
+            assert await proxies.asked(*comes) == [each for each in sent if not is_downward(each)]
+            assert proxies.tables() == {
+                name: (incoming - {ABOVE.get(name)}, outgoing)
+                for name, (incoming, outgoing) in tables.items()
+            }
+
+
+@in_virtual_time
+async def test_figure_4_a_later_source_is_asked_as_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with palio.testing.Network(FIGURE_4, routing="proxies") as net:
+        proxies = Proxied(net, monkeypatch)
+        for comes, sent, tables in STEPS_4:
+            assert await proxies.asked(*comes) == sent
+            assert proxies.tables() == tables
+
+
+@in_virtual_time
+@pytest.mark.parametrize("offer", [None, "price > 0 AND volume > 0"])
+async def test_a_subscription_near_a_source_receives_from_others_far_away(
+    offer: str | None,
+) -> None:
+    """By IV-C.1 it stops at the source of its broker, and the root drops what others publish: a
+    sporadic event, and one of another type that the filter matches.
+    """
+    async with palio.testing.Network(FIGURE_3, routing="proxies") as net:
+        near, far = await net.connect("P5"), await net.connect("P2")
+        await near.advertise(TYPE)
+        subscription = await near.subscribe("price < 10")
+        await near.settled()
+        if offer is not None:
+            await far.advertise(offer)
+        await far.publish({"price": 9, "volume": 1})
+        assert (await subscription.receive())["price"] == 9
 
 
 def known(network: Network) -> dict[str, set[str]]:
@@ -144,21 +311,6 @@ def known(network: Network) -> dict[str, set[str]]:
         entries = router.inner.advertisements.entries.items()
         found[name] = {peer.name for peer, offers in entries if offers}
     return found
-
-
-def test_figure_3_sources_are_known_where_they_are_and_above() -> None:
-    network = Network.of(FIGURE_3, found_out, seed=1)
-    s1, s2, s3 = (network.client(*each) for each in (("S1", "P2"), ("S2", "P4"), ("S3", "P5")))
-    nothing = {name: set[str]() for name in FIGURE_3.brokers}
-    s1.advertise(PRICED.filter)
-    network.run()
-    assert known(network) == {**nothing, "P2": {"S1"}, "P1": {"P2"}}  # (a)
-    s2.advertise(PRICED.filter)
-    network.run()
-    s3.advertise(PRICED.filter)
-    network.run()
-    everywhere = {"P1": {"P2", "P3"}, "P2": {"S1"}, "P3": {"P4", "P5"}, "P4": {"S2"}, "P5": {"S3"}}
-    assert known(network) == everywhere  # (b) and (c)
 
 
 # --- failures (proxy IV-F) ---
