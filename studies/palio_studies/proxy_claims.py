@@ -222,7 +222,7 @@ def _group_beats(results: Results) -> Evidence:
     needed(rows, _NOTHING)
     most = max(rows, key=lambda row: int(row["brokers"]))
     return Evidence(
-        all(float(row["beats_per_s"]) < float(row["multicast_beats_per_s"]) for row in rows),
+        float(most["beats_per_s"]) < float(most["multicast_beats_per_s"]),
         f"{most['beats_per_s']:,.0f} messages a second over the links of {most['brokers']} "
         f"brokers, {most['multicast_beats_per_s']:,.0f} received if all hear all",
     )
@@ -362,7 +362,7 @@ CLAIMS: Final = (
     Claim(
         "failures: heartbeats by link",
         "(IV-B:) all proxies of a group exchange heartbeats.",
-        "with those of links alone fewer are received than if all of a group heard all others",
+        "those of the links of the largest group are fewer than if all of it heard all others",
         _group_beats,
     ),
     Claim(
