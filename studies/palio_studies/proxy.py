@@ -7,15 +7,9 @@ from typing import Any, Final
 
 from palio_studies.names import Row, Scale, Value
 from palio_studies.proxy_claims import CLAIMS
+from palio_studies.proxy_groups import FAULT_S, FAULTS, LATE_S, mend_group
 from palio_studies.proxy_network import KINDS
-from palio_studies.proxy_runs import (
-    FAULT_S,
-    FAULTS,
-    LATE_S,
-    compare_designs,
-    compare_organizations,
-    mend_group,
-)
+from palio_studies.proxy_runs import compare_designs, compare_organizations
 from palio_studies.study import Axis, Choice, Experiment, Figure, Point, Study, grid, points_at
 
 WISHES: Final = 2
