@@ -6,9 +6,6 @@ the inequality. The tests of one attribute, in their order:
 
     Value     which value is it?              one edge a value: the equality version's only test
     Cut       is it below this coordinate?    a range is two: below its end, not below its start
-    Within    is it in this set of spans?     sets that are too large to be several paths
-    Text      does it pass this text test?    suffix, contains, LIKE, ignoring case, address blocks
-    Present   is it there at all?
 
 Results are exclusive, so an event follows at most one edge of a node besides `*`; no result at all
 (absent, another kind, NaN) follows only `*`. Cuts come in the order of a digest and not of their
@@ -19,21 +16,22 @@ fixed pseudo-random order keeps such a tree shallow whatever the order of arriva
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from hashlib import blake2b
 from itertools import product
+from math import prod
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from palio.model.domains import Domain, KindSet, Spans, finite_members
+from palio.errors import NotSupported
+from palio.model.domains import Domain
 from palio.model.filters import Conjunction
+from palio.model.limits import check_limit
 from palio.model.printing import show_name, show_value
-from palio.model.texts import TextTest
-from palio.model.values import TOP, Kind, from_coordinate, is_nan, lowest, successor
+from palio.model.values import TOP, Kind, from_coordinate, lowest, successor
 
 MAX_BRANCHES: Final = 16
-"""Paths that one conjunction may become: `x IN (1, 2, 3)` is three, a long list one `Within`."""
+"""Paths that one conjunction may become: `x IN (1, 2, 3)` is three."""
 
 
 class Star(Enum):
@@ -182,69 +180,6 @@ class Bounds(NamedTuple):
 UNBOUNDED: Final = Bounds()
 
 
-class Within(ElementaryTest):
-    """Whether an attribute of some kind lies in one of many spans."""
-
-    __slots__ = ("_lows", "_members", "spans")
-
-    def __init__(self, source: ValueSource, order: tuple[Any, ...], spans: Spans) -> None:
-        super().__init__(source, order)
-        assert source.kind is not None
-        self.spans = spans
-        members = finite_members(source.kind, spans)
-        self._members = None if members is None else frozenset(members)
-        self._lows = [low for low, _ in spans]
-
-    def result(self, value: Any) -> Result:
-        """True inside, False outside, None where the kind is another one (or NaN)."""
-        if value is None or is_nan(value):
-            return None
-        if self._members is not None:
-            return value in self._members
-        at = bisect_right(self._lows, value) - 1
-        return at >= 0 and value < self.spans[at][1]
-
-    def __str__(self) -> str:
-        kind, first = self.source.kind, self.spans[0][0]
-        return f"{super().__str__()} in {len(self.spans)} spans from {_shown(kind, first)}"
-
-
-class Text(ElementaryTest):
-    """Whether a string (or bytes) passes a text test."""
-
-    __slots__ = ("test",)
-
-    def __init__(self, source: ValueSource, order: tuple[Any, ...], test: TextTest) -> None:
-        super().__init__(source, order)
-        self.test = test
-
-    def result(self, value: Any) -> Result:
-        """True or False, None where the kind is another one."""
-        return None if value is None else self.test.holds(value)
-
-    def __str__(self) -> str:
-        case = " IGNORE CASE" if self.test.ignore_case else ""
-        return f"{super().__str__()} {self.test.op.value} {self.test.operand!r}{case}"
-
-
-class Present(ElementaryTest):
-    """Whether an attribute is there at all."""
-
-    __slots__ = ()
-
-    def result(self, value: Any) -> Result:
-        """True or False, never nothing."""
-        return value is not None
-
-    def result_for(self, known: Result) -> Result:
-        """True: what has a label is there."""
-        del known
-        return True
-
-    def __str__(self) -> str:
-        return f"{super().__str__()} present"
-
-
 def _shown(kind: Kind | None, place: Any) -> str:
     assert kind is not None
     return show_value(from_coordinate(kind, place))
@@ -304,7 +239,7 @@ class TotalOrder:
     def paths(self, conjunction: Conjunction) -> Iterator[Path]:
         """The paths of a conjunction without variables: alternatives that exclude each other.
 
-        None at all for a contradiction. Residuals are not the tree's concern.
+        None at all for a contradiction. What is no comparison with constants is refused.
 
         >>> import palio
         >>> (only,) = palio.parse("x < 10 AND x = 5 AND y != 2").conjunctions
@@ -315,14 +250,11 @@ class TotalOrder:
         x: 5, y < 2: yes
         x: 5, y < 2.0000000000000004: no
         """
-        domains = conjunction.domains
-        budget, choices = MAX_BRANCHES, []
-        for name in sorted(domains, key=lambda name: (_span_count(domains[name]), name)):
-            alternatives = self._alternatives(name, domains[name], budget)
-            if not alternatives:
-                return
-            budget //= len(alternatives)
-            choices.append(alternatives)
+        if conjunction.residuals:
+            raise _unsupported(conjunction.residuals[0])
+        choices = [self._alternatives(*item) for item in sorted(conjunction.domains.items())]
+        paths = prod(map(len, choices))
+        check_limit("the paths of a conjunction", "MAX_BRANCHES", MAX_BRANCHES, paths)
         for chosen in product(*choices):
             steps = [step for piece in chosen for step in piece.steps]
             asked = {step.test.order for step in steps}
@@ -345,66 +277,50 @@ class TotalOrder:
         return Value(ValueSource(attribute, None), (*self._rank(attribute), _VALUE))
 
     def cut(self, source: ValueSource, place: Any) -> Cut:
-        """The test of an attribute against a coordinate."""
-        return Cut(source, self._place(source, _CUT, place), place)
-
-    def _place(self, source: ValueSource, stage: int, operand: Any) -> tuple[Any, ...]:
-        """Where a test of coordinates stands: kinds apart, operands by their digest."""
-        digest = blake2b(repr(operand).encode(), digest_size=8).digest()
-        return (*self._rank(source.attribute), stage, source.kind, digest, operand)
+        """The test of an attribute against a coordinate: kinds apart, coordinates by digest."""
+        digest = blake2b(repr(place).encode(), digest_size=8).digest()
+        order = (*self._rank(source.attribute), _CUT, source.kind, digest, place)
+        return Cut(source, order, place)
 
     def _rank(self, attribute: str) -> tuple[int, str]:
         return self._ranks.get(attribute, len(self._ranks)), attribute
 
-    def _alternatives(self, name: str, domain: Domain, budget: int) -> list[Path]:
+    def _alternatives(self, name: str, domain: Domain) -> list[Path]:
         """What a domain asks of its attribute, as paths of which at most one holds."""
         if domain.is_empty:
             return []
-        if domain.absent or len(domain.kinds) > 1:  # presence is all that two kinds may share
-            test = Present(ValueSource(name, None), (*self._rank(name), _PRESENT))
-            return [Path((PathStep(test, not domain.absent),), {})]
+        if domain.absent or len(domain.kinds) > 1 or domain.text_tests:
+            raise _unsupported(name)
         ((kind, admitted),) = domain.kinds.items()
         source = ValueSource(name, kind)
-        texts = self._texts(source, admitted)
-        if len(admitted.spans) > budget:
-            order = self._place(source, _WITHIN, admitted.spans)
-            return [Path((PathStep(Within(source, order, admitted.spans), True), *texts), {})]
-        found = []
-        for low, high in admitted.spans:
-            if successor(kind, low) != high:
-                found.append(self._range(source, low, high, texts))
-            elif all(test.holds(low) for test in admitted.tests):
-                found.append(Path((PathStep(self.value(name), label(kind, low)),), {}))
-        return found
+        return [
+            self._range(source, low, high)
+            if successor(kind, low) != high
+            else Path((PathStep(self.value(name), label(kind, low)),), {})
+            for low, high in admitted.spans
+        ]
 
-    def _range(self, source: ValueSource, low: Any, high: Any, texts: tuple[PathStep, ...]) -> Path:
+    def _range(self, source: ValueSource, low: Any, high: Any) -> Path:
         """The cuts of a range; one that excludes nothing of its kind still asks for the kind."""
         assert source.kind is not None
         start = None if low == lowest(source.kind) else low
         end = None if high is TOP else high
         if start is None and end is None:
-            if texts:  # which ask for the kind themselves
-                return Path(texts, {})
             start = low
         bounds = Bounds(start, end)
-        return Path((*self.steps(source, bounds), *texts), {source: bounds})
+        return Path(tuple(self.steps(source, bounds)), {source: bounds})
 
     def steps(self, source: ValueSource, bounds: Bounds) -> list[PathStep]:
         """What a range asks for."""
         cuts = [self.cut(source, place) for place in bounds if place is not None]
         return [PathStep(cut, cut.decide(bounds)) for cut in cuts]
 
-    def _texts(self, source: ValueSource, admitted: KindSet) -> tuple[PathStep, ...]:
-        steps = []
-        for test in admitted.tests:
-            positive = test.inverted() if test.negated else test
-            order = self._place(source, _TEXT, positive)
-            steps.append(PathStep(Text(source, order, positive), not test.negated))
-        return tuple(steps)
+
+_VALUE, _CUT = range(2)
 
 
-_VALUE, _CUT, _WITHIN, _TEXT, _PRESENT = range(5)
-
-
-def _span_count(domain: Domain) -> int:
-    return max((len(each.spans) for each in domain.kinds.values()), default=0)
+def _unsupported(what: object) -> NotSupported:
+    return NotSupported(
+        f"the matching tree only compares attributes with constants, and {what!s:.80} needs more; "
+        "use palio.matching.Index"
+    )

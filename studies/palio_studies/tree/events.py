@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any, Final, TypeAlias
 
@@ -56,12 +56,11 @@ class SourceSlots:
 
 
 class TreeEvents:
-    """A batch that conforms to the model, read by slots or as attributes with their values."""
+    """A batch that conforms to the model, read by slots."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
         self._places = {name: place for place, name in enumerate(batch.schema.names)}
-        self._values: dict[str, list[Any]] = {}
 
     def rows(self, slots: SourceSlots) -> Iterator[Row]:
         """What the slots read, row by row."""
@@ -74,17 +73,6 @@ class TreeEvents:
                 columns[slots[source]] = nothing if column is None else column
         # The numbers of the rows end the iteration where no slot has a column.
         return zip(*columns, range(self._batch.num_rows), strict=False)
-
-    def values(self, row: int, names: Iterable[str]) -> Mapping[str, Any]:
-        """Some attributes of one event, as residuals take them."""
-        found = {}
-        for name in names:
-            place = self._places.get(name)
-            if place is not None:
-                if name not in self._values:
-                    self._values[name] = self._batch.column(place).to_pylist()
-                found[name] = self._values[name][row]
-        return found
 
     def _column(self, place: int, wanted: Kind | None) -> list[Any] | None:
         """Coordinates if the column is of the wanted kind, labels if none is wanted."""

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from palio.errors import LimitExceeded
 from palio_studies.tree.attribute_tests import Path, Result, TotalOrder, Value
 from palio_studies.tree.events import SourceSlots
-from palio_studies.tree.nodes import Leaf, MatchingTree, TreeSubscriber
+from palio_studies.tree.nodes import Leaf, MatchingTree
 
 MAX_TREES: Final = 4_096
 """Trees of one forest: the product over the index attributes of their number of values plus one."""
@@ -55,8 +55,8 @@ class Forest:
         known = zip(labels, self._users, strict=True)
         return self.trees[tuple(each if each in users else OTHERS for each, users in known)]
 
-    def add(self, path: Path, subscriber: TreeSubscriber) -> None:
-        """Enter a subscriber into every tree whose events may take its path."""
+    def add(self, path: Path, key: int) -> None:
+        """Enter a key into every tree whose events may take its path."""
         asked = self._asked(path)
         for place, wanted in enumerate(asked):
             if wanted is OTHERS:
@@ -66,13 +66,13 @@ class Forest:
                 self._split(place, wanted)
             users[wanted] = users.get(wanted, 0) + 1
         for choice, rest in self._plantings(path, asked):
-            self.trees[choice].add(rest, subscriber)
+            self.trees[choice].add(rest, key)
 
-    def remove(self, path: Path, subscriber: TreeSubscriber) -> None:
+    def remove(self, path: Path, key: int) -> None:
         """Take it out of all of them again."""
         asked = self._asked(path)
         for choice, rest in self._plantings(path, asked):
-            self.trees[choice].remove(rest, subscriber)
+            self.trees[choice].remove(rest, key)
         for place, wanted in enumerate(asked):
             if wanted is OTHERS:
                 continue
@@ -138,6 +138,6 @@ class Forest:
                     continue
                 rest = source.path_to(each).without(self.attributes[place], value)
                 if rest is not None:
-                    for subscriber in each.subscribers:
-                        tree.add(rest, subscriber)
+                    for key in each.keys.elements():
+                        tree.add(rest, key)
             self.trees[(*choice[:place], value, *choice[place + 1 :])] = tree

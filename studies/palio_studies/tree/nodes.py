@@ -18,11 +18,10 @@ exits, whole subtrees each, from the place of that test down: a few nodes, as in
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from itertools import repeat
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-from palio.model.filters import Residual
 from palio_studies.tree.attribute_tests import (
     STAR,
     UNBOUNDED,
@@ -37,13 +36,6 @@ from palio_studies.tree.attribute_tests import (
     ValueSource,
 )
 from palio_studies.tree.events import SourceSlots
-
-
-class TreeSubscriber(NamedTuple):
-    """A filter's key, with the residuals of the conjunction that led to the leaf."""
-
-    key: int
-    residuals: tuple[Residual, ...] = ()
 
 
 class TreePlace:
@@ -82,57 +74,22 @@ class TreePlace:
 
 
 class Leaf(TreePlace):
-    """The subscriptions whose whole path leads here; equal ones share the leaf.
+    """The keys whose whole path leads here; equal ones share the leaf.
 
-    They are counted: in a factored tree two paths of one subscriber may have become one.
+    They are counted: in a factored tree two paths of one key may have become one.
     """
 
-    __slots__ = ("guarded", "plain")
+    __slots__ = ("keys",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.plain: dict[int, int] = {}
-        self.guarded: dict[TreeSubscriber, int] = {}
+        self.keys: Counter[int] = Counter()
 
-    def add(self, subscriber: TreeSubscriber) -> None:
-        """Let a subscriber in."""
-        if subscriber.residuals:
-            _count_up(self.guarded, subscriber)
-        else:
-            _count_up(self.plain, subscriber.key)
-
-    def remove(self, subscriber: TreeSubscriber) -> None:
-        """Let a subscriber go; it must be here."""
-        if subscriber.residuals:
-            _count_down(self.guarded, subscriber)
-        else:
-            _count_down(self.plain, subscriber.key)
-
-    @property
-    def subscribers(self) -> Iterator[TreeSubscriber]:
-        """All of them, as often as they came."""
-        for key, times in self.plain.items():
-            yield from repeat(TreeSubscriber(key), times)
-        for subscriber, times in self.guarded.items():
-            yield from repeat(subscriber, times)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nobody is left."""
-        return not self.plain and not self.guarded
-
-
-_T = TypeVar("_T")
-
-
-def _count_up(counts: dict[_T, int], each: _T) -> None:
-    counts[each] = counts.get(each, 0) + 1
-
-
-def _count_down(counts: dict[_T, int], each: _T) -> None:
-    counts[each] -= 1
-    if not counts[each]:
-        del counts[each]
+    def remove(self, key: int) -> None:
+        """Let a key go; it must be here."""
+        self.keys[key] -= 1
+        if not self.keys[key]:
+            del self.keys[key]
 
 
 class TreeNode(TreePlace):
@@ -197,8 +154,8 @@ class MatchingTree:
         self._order = order
         self._slots = slots
 
-    def add(self, path: Path, subscriber: TreeSubscriber) -> None:
-        """Enter a subscriber at the end of a path."""
+    def add(self, path: Path, key: int) -> None:
+        """Enter a key at the end of a path."""
         steps, at = path.steps, 0
         parent: TreeNode | None = None
         taken: Result = STAR
@@ -217,17 +174,17 @@ class MatchingTree:
                 for node in _asked_in_region(parent, path):
                     node.exits_asking += 1
         assert isinstance(place, Leaf)
-        place.add(subscriber)
+        place.keys[key] += 1
 
-    def remove(self, path: Path, subscriber: TreeSubscriber) -> None:
-        """Take a subscriber away from the end of its path."""
+    def remove(self, path: Path, key: int) -> None:
+        """Take a key away from the end of its path."""
         place, at = self.root, 0
         while isinstance(place, TreeNode):
             taken, at = _way(place, path, at)
             place = place.child(taken)
         assert isinstance(place, Leaf)
-        place.remove(subscriber)
-        if place.is_empty:
+        place.remove(key)
+        if not place.keys:
             self._prune(place, path)
 
     def places(self) -> Iterator[TreePlace]:

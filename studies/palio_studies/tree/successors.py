@@ -26,7 +26,6 @@ from palio_studies.tree.attribute_tests import (
     UNBOUNDED,
     Bounds,
     ElementaryTest,
-    Present,
     Result,
     Value,
     ValueSource,
@@ -44,7 +43,6 @@ class Knowledge:
     def __init__(self) -> None:
         self._results: dict[tuple[Any, ...], Result] = {}
         self._labels: dict[str, Result] = {}
-        self._present: dict[str, bool] = {}
         self._kinds: dict[str, Kind] = {}
         self._bounds: dict[ValueSource, Bounds] = {}
         self._blocked: TreeNode | None = None
@@ -66,12 +64,9 @@ class Knowledge:
         """Take note of a result."""
         source = test.source
         self._results[test.order] = result
-        self._present[source.attribute] = True
         if isinstance(test, Value):
             self._labels[source.attribute] = result
             self._kinds[source.attribute] = of_label(result)[0]
-        elif isinstance(test, Present):
-            self._present[source.attribute] = result
         else:
             assert source.kind is not None
             self._kinds[source.attribute] = source.kind
@@ -92,10 +87,6 @@ class Knowledge:
             return self._results[test.order]
         if attribute in self._labels:
             return test.result_for(self._labels[attribute])
-        if isinstance(test, Present):
-            return self._present.get(attribute, UNDECIDED)
-        if self._present.get(attribute) is False:
-            return None
         kind = self._kinds.get(attribute)
         if kind is not None and test.source.kind not in (None, kind):
             return None

@@ -71,7 +71,4 @@ def _name(place: TreePlace) -> str:
     if isinstance(place, TreeNode):
         return str(place.test)
     assert isinstance(place, Leaf)
-    names = sorted(map(str, place.plain))
-    for key, residuals in place.guarded:
-        names.append(f"{key} if {' AND '.join(map(str, residuals))}")
-    return f"[{', '.join(sorted(names))}]"
+    return f"[{', '.join(map(str, sorted(place.keys)))}]"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from palio.errors import LimitExceeded, NotSupported
 from palio.language.parsing import parse_filter
 from palio.model import Conjunction, Kind
 from palio.model.values import coordinate, kind_of
@@ -20,11 +22,10 @@ from palio_studies.tree.attribute_tests import (
     Path,
     TotalOrder,
     ValueSource,
-    Within,
     label,
     of_label,
 )
-from tests.studies.tree.test_tree import some_event, some_filter, some_values
+from tests.studies.tree.test_tree import some_event, some_filter
 
 ORDER = TotalOrder()
 
@@ -61,17 +62,16 @@ def test_an_event_takes_one_path_of_a_conjunction_exactly_if_it_matches(
 ) -> None:
     pairs = matched = 0
     for _ in range(400):
-        filter = some_filter(rng)
         events = [some_event(rng) for _ in range(15)]
-        for part in filter.bind(some_values(rng, filter)).conjunctions:
-            alternatives = list(ORDER.paths(part))
-            bare = Conjunction(part.constraints)
-            for event in events:
-                taken = [path for path in alternatives if satisfies(path, event)]
-                assert len(taken) == (bare.truth(event) is True)
-                pairs, matched = pairs + 1, matched + len(taken)
+        for part in some_filter(rng).conjunctions:
+            with suppress(LimitExceeded):
+                alternatives = list(ORDER.paths(part))
+                for event in events:
+                    taken = [path for path in alternatives if satisfies(path, event)]
+                    assert len(taken) == (part.truth(event) is True)
+                    pairs, matched = pairs + 1, matched + len(taken)
     assert pairs > 3_000
-    assert matched > 200
+    assert matched > 100
 
 
 @pytest.mark.parametrize(
@@ -80,38 +80,31 @@ def test_an_event_takes_one_path_of_a_conjunction_exactly_if_it_matches(
         ("x = 5 AND x < 10", ["x: 5"]),
         ("x IN (1, 2)", ["x: 1", "x: 2"]),
         ("x = TRUE", ["x: TRUE"]),
-        ("x IS NULL", ["x present: no"]),
         ("x IS NOT NULL AND x < 5", ["x < 5: yes"]),
         ("x STARTS WITH ''", ["x < '': no"]),
-        ("x STARTS WITH 'a' AND x ENDS WITH 'b'", None),
-        ("x NOT ENDS WITH 'b'", ["x ENDS WITH 'b': no"]),
         ("x < 5 AND x > 7", []),
-        ("x IN ('ab', 'ac') AND x ENDS WITH 'c'", ["x: 'ac'"]),
     ],
 )
-def test_what_becomes_of_a_conjunction(text: str, expected: list[str] | None) -> None:
-    found = [shown(path) for path in paths(text)]
-    if expected is None:
-        assert len(found) == 1
-        assert found[0].count(",") == 2  # two cuts and a text test
-    else:
-        assert found == expected
+def test_what_becomes_of_a_conjunction(text: str, expected: list[str]) -> None:
+    assert [shown(path) for path in paths(text)] == expected
 
 
 @pytest.mark.parametrize(
-    ("members", "branches"),
-    [(MAX_BRANCHES - 1, MAX_BRANCHES - 1), (MAX_BRANCHES, MAX_BRANCHES), (MAX_BRANCHES + 1, 1)],
+    "text", ["x IS NULL", "x IS NOT NULL", "x ENDS WITH 'b'", "x < y", "LENGTH(x) > 3"]
 )
-def test_a_list_of_many_values_is_one_test(members: int, branches: int) -> None:
-    found = paths(f"x IN ({', '.join(map(str, range(members)))})")
-    assert len(found) == branches
-    assert isinstance(found[0].steps[0].test, Within) is (members > MAX_BRANCHES)
+def test_what_is_no_comparison_with_a_constant_is_refused(text: str) -> None:
+    with pytest.raises(NotSupported, match="only compares attributes"):
+        paths(text)
 
 
-def test_lists_of_several_attributes_share_the_budget() -> None:
-    found = paths("a IN (1, 2, 3) AND b IN (1, 2, 3, 4) AND c IN (1, 2)")
-    assert len(found) == 3 * 2  # times 4 would be more than MAX_BRANCHES
-    assert all(any(isinstance(step.test, Within) for step in path.steps) for path in found)
+@pytest.mark.parametrize("members", [MAX_BRANCHES - 1, MAX_BRANCHES, MAX_BRANCHES + 1])
+def test_the_paths_of_a_conjunction_are_limited(members: int) -> None:
+    text = f"x IN ({', '.join(map(str, range(members)))})"
+    if members <= MAX_BRANCHES:
+        assert len(paths(text)) == members
+    else:
+        with pytest.raises(LimitExceeded, match="MAX_BRANCHES"):
+            paths(text)
 
 
 def test_the_order_is_by_schema_then_name() -> None:
@@ -139,17 +132,10 @@ def test_implied_results() -> None:
     assert cut.implied({ValueSource("x", Kind.STRING): Bounds(None, 3)}) is STAR
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        ORDER.cut(ValueSource("x", Kind.NUMBER), 5),
-        paths(f"x NOT IN ({', '.join(map(str, range(20)))})")[0].steps[0].test,
-    ],
-    ids=str,
-)
-def test_absence_and_nan_have_no_result(test: Any) -> None:
-    assert test.result(None) is None
-    assert test.result(math.nan) is None
+def test_absence_and_nan_have_no_result() -> None:
+    cut = ORDER.cut(ValueSource("x", Kind.NUMBER), 5)
+    assert cut.result(None) is None
+    assert cut.result(math.nan) is None
 
 
 @pytest.mark.parametrize(
@@ -158,9 +144,6 @@ def test_absence_and_nan_have_no_result(test: Any) -> None:
         ("x > 1 AND y = 2", 2, "y: 2"),
         ("x > 1 AND y = 2", 1, None),
         ("x > 1 AND y = 2", "b", None),
-        ("x ENDS WITH 'b' AND y = 2", "ab", "y: 2"),
-        ("x IS NOT NULL AND y = 2", 0, "y: 2"),
-        ("x IS NULL AND y = 2", 0, None),
         ("x = 3 AND y = 2", 3, "y: 2"),
         ("y = 2", 3, "y: 2"),
     ],

@@ -1,4 +1,4 @@
-"""Batches are read column by column: coordinates by kind, labels, and values for residuals."""
+"""Batches are read column by column: coordinates by kind, and labels."""
 
 from __future__ import annotations
 
@@ -53,12 +53,6 @@ def test_other_kinds_and_other_attributes_are_absent() -> None:
 
 def test_there_are_rows_without_any_slot() -> None:
     assert len(list(TreeEvents(BATCH).rows(SourceSlots()))) == 2
-
-
-def test_residuals_see_values() -> None:
-    events = TreeEvents(BATCH)
-    assert events.values(0, ["time", "number", "elsewhere"]) == {"time": MOMENT, "number": 1}
-    assert events.values(1, ["text"]) == {"text": None}
 
 
 def test_a_slot_is_free_when_its_last_user_is_gone() -> None:
