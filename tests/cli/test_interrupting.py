@@ -126,7 +126,7 @@ def test_one_interrupt_ends_every_command(end: str, tmp_path: Path) -> None:
 
 def test_people_are_told_that_the_connection_is_lost_and_that_it_is_back(tmp_path: Path) -> None:
     with served(tmp_path / "data") as (broker, url), started("sub", "TRUE", "--broker", url) as sub:
-        until_told(sub, "hearing TRUE at palio")
+        until_told(sub, "subscribed to TRUE at palio")
         until_told(sub, "in force wherever events are published")
         broker.kill()
         broker.wait()

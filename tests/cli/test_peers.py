@@ -129,7 +129,7 @@ def test_what_is_left_is_told_in_words() -> None:
         unreached=["b7"],
         done=False,
     )
-    told = "Left: 2 durable subscriptions, 1,000 durable events. Not told yet: b7."
+    told = "Left: 2 durable subscriptions, 1,000 durable events. Not informed yet: b7."
     assert left(remains) == told
     remains["durable_subscriptions"] = remains["entries"] = 0
     assert left(remains).startswith("Nothing is left; it waits for what is on its way.")

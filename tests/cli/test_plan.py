@@ -134,10 +134,13 @@ def test_a_plan_is_drawn(run: Palio, home: Path, ending: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say either where events went"),
-        (["--destinations", "went.jsonl", "--subscriptions", "wishes.jsonl"], "say either where"),
+        ([], "give either --destinations"),
+        (
+            ["--destinations", "went.jsonl", "--subscriptions", "wishes.jsonl"],
+            "give either --destinations",
+        ),
         (["--destinations", "went.jsonl", "--events", "events.csv"], "go with --subscriptions"),
-        (["--events", "events.csv"], "say either where"),
+        (["--events", "events.csv"], "give either --destinations"),
         (["--subscriptions", "wishes.jsonl", "--spark"], "name them by --events"),
         (["--destinations", "nowhere.jsonl"], "cannot read"),
         (["--destinations", "network.json"], '{"brokers": [names], "count": events} is expected'),
@@ -295,7 +298,7 @@ def test_who_has_not_joined_in_time_is_named(run: Palio, plan: str) -> None:
 def test_what_is_no_plan_and_no_choice_is_refused(run: Palio, plan: str, tmp_path: Path) -> None:
     for arguments in ((), (plan, "--none")):
         refused = run("plan", "apply", *arguments)
-        assert (refused.status, "name a plan, or say --none" in refused.err) == (2, True)
+        assert (refused.status, "name a plan, or use --none" in refused.err) == (2, True)
     (tmp_path / "none.json").write_text("{}")
     refused = run("plan", "apply", str(tmp_path / "none.json"))
     assert (refused.status, "no plan of groups" in refused.err) == (2, True)

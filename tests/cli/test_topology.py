@@ -157,17 +157,17 @@ def test_a_trace_says_who_would_hear(
         "    if durable, kept for ann/ones",
         "    sent on to b2",
         "b1 > b2",
-        "    heard by ann: traced < :top, :top = 10",
-        "    heard by ann/ones: traced = 1",
+        "    received by ann: traced < :top, :top = 10",
+        "    received by ann/ones: traced = 1",
     ]
-    assert run("trace", '{"traced": 1}', "--broker", urls[0], "--json").document["heard"] is True
+    assert run("trace", '{"traced": 1}', "--broker", urls[0], "--json").document["received"] is True
 
 
 def test_a_trace_says_that_nobody_listens(run: Palio, urls: list[str]) -> None:
     unheard = run("trace", '{"unheard": 2}', "--broker", urls[0])
     assert (unheard.status, unheard.out.splitlines()) == (
         1,
-        ["b1", "    stops here: nothing matches", "nobody listens"],
+        ["b1", "    stops here: nothing matches", "no receivers"],
     )
     assert run("trace", '{"x": 1}\n{"x": 2}', "--broker", urls[0]).status == 2
 
@@ -179,7 +179,7 @@ def test_a_broker_that_does_not_answer_a_trace_is_named() -> None:
 
 def test_a_broker_that_withholds_its_part_of_a_trace_is_named() -> None:
     (line,) = _hop({"broker": "b3", "path": ["b1", "b2", "b3"], "withheld": True})
-    assert line == "b3: does not tell; b2 has no grant `monitor` there"
+    assert line == "b3: withheld its answer; b2 has no grant `monitor` there"
 
 
 # --- without the grant ---
@@ -339,7 +339,7 @@ def test_an_identity_cancels_in_one_process_what_it_hears_in_another(
         process("sub", "x > 5 THEN x > 6", "--broker", url, "--identity", "ann") as running,
     ):
         assert running.stderr is not None
-        assert running.stderr.readline().startswith("palio: hearing x > 5 THEN x > 6 at b1")
+        assert running.stderr.readline().startswith("palio: subscribed to x > 5 THEN x > 6 at b1")
         ended = run(
             "subscription",
             "cancel",
@@ -445,7 +445,7 @@ def test_a_terminal_shows_everything() -> None:
     with Screen(console) as screen:
         screen.draw(figures(Sample(0.0, status()), Sample(1.0, status(published=3_500))))
         shown = out.getvalue()
-        screen.complain("no answer")
+        screen.show_problem("no answer")
     for text in ("2,500/s", "2 connected, 3 in all", "bob/high", "12 waiting", "DOWN", "5.0 MiB"):
         assert text in shown
     assert "no answer" not in shown
@@ -456,7 +456,7 @@ def test_a_terminal_shows_everything() -> None:
 def test_where_there_is_no_terminal_a_look_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     with Screen(Console(file=io.StringIO())) as screen:
         screen.draw(figures(Sample(0.0, status()), Sample(1.0, status(published=3_500))))
-        screen.complain("no answer")
+        screen.show_problem("no answer")
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("b1  published 2,500/s  routed 0/s")
     assert first.endswith("custody 12  down: b3")
@@ -476,7 +476,7 @@ def test_ctrl_c_ends_it_cleanly(urls: list[str]) -> None:
 @pytest.mark.parametrize(
     ("answers", "last"),
     [
-        ({}, "nobody listens"),
+        ({}, "no receivers"),
         ({"withheld": True}, "unknown: b2 withheld its answer"),
         ({"unreachable": True}, "unknown: b2 is not reachable"),
     ],

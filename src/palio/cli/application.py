@@ -69,12 +69,12 @@ Identity = Annotated[
     typer.Option(
         "--identity",
         metavar="NAME",
-        help="Act under this identity: advertisements count for all who do, and each may cancel "
-        "what any of them hears.",
+        help="Act under this identity: its clients share advertisements, and may cancel each "
+        "other's subscriptions.",
     ),
 ]
 ClientName = Annotated[
-    str, typer.Option("--name", help="Whom durable subscriptions and publications belong to.")
+    str, typer.Option("--name", help="Owner of durable subscriptions and publications.")
 ]
 BrokerName = Annotated[
     str, typer.Argument(metavar="NAME", help="A broker's name.", show_default=False)

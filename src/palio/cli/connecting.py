@@ -37,8 +37,8 @@ class BrokerAccess(NamedTuple):
     identity: str = ""
 
     def connect(self, *, warns: bool = True) -> Client:
-        """A client that is not connected yet; if it `warns`, stderr says when
-        its connection is lost and when it is back.
+        """Return an unconnected client; if it `warns`, stderr reports each loss and recovery of its
+        connection.
         """
         from palio.client.connection import connect
 

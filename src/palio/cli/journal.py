@@ -55,8 +55,8 @@ def journal_backup(data: DataDirectory, new: NewDirectory, as_json: AsJson = Fal
 def journal_salvage(data: DataDirectory, new: NewDirectory, as_json: AsJson = False) -> int:
     """Write what is sound of a damaged journal to another directory; 1 if anything is lost.
 
-    The broker must have ended. One that starts from there tells its durable subscriptions what they
-    have lost.
+    The broker must have ended. One that starts from there reports the losses to its durable
+    subscriptions.
     """
     from palio.server.journal.maintenance import salvage
 

@@ -138,7 +138,7 @@ def _status(arguments: Sequence[str]) -> int:
         status = app(_json_last(arguments), prog_name="palio", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has gone; the rest goes nowhere, without a second error.
+        # The reader of the output is gone: discard the rest, without a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (KeyboardInterrupt, typer.Abort):
@@ -188,7 +188,7 @@ def _of_system(error: OSError) -> PalioError:
 
 
 def missing_extra(error: ModuleNotFoundError) -> InvalidConfiguration | None:
-    """The error that says which extra brings a module that was not found; None if no extra does.
+    """Return the error that names the extra with a missing module; None if no extra has it.
 
     >>> str(missing_extra(ModuleNotFoundError("No module named 'httpx'", name="httpx")))
     "this needs the package httpx, which is not installed; pip install 'palio[server]'"

@@ -178,11 +178,11 @@ def phrase(constraints: Sequence[Constraint]) -> str:
 
 
 _SELF_TELLING: Final = frozenset({Op.EQ, Op.IN, Op.CIDR, Op.EXISTS, Op.ABSENT})
-"""Operators after which it is needless to say what kind of value it is."""
+"""Operators that imply the kind of value."""
 
 
 def _is_free(constraint: Constraint) -> bool:
-    """True if a constraint says only what kind of value it is: `name STARTS WITH ''`."""
+    """Return whether a constraint only fixes the kind of value: `name STARTS WITH ''`."""
     operand = constraint.operand
     return (
         constraint.op in (Op.GE, Op.PREFIX)

@@ -1,4 +1,4 @@
-"""`palio peer`: a broker is linked to others, parted from them, or hands over what it has."""
+"""`palio peer`: link a broker to others, remove links, or drain a broker."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def left(remains: DrainStatus) -> str:
     if not remains["neighbours"]:
         words += " No other broker is linked that could take it over."
     if remains["unreached"]:
-        words += f" Not told yet: {', '.join(remains['unreached'])}."
+        words += f" Not informed yet: {', '.join(remains['unreached'])}."
     return words
 
 
@@ -145,7 +145,7 @@ def add(
 @peer_commands.command(epilog=examples("peer remove south --broker palio://north"))
 @with_broker
 def remove(access: BrokerAccess, name: BrokerName, as_json: AsJson = False) -> int:
-    """Part a broker from a neighbour, once ways lead round the link.
+    """Remove the link to a neighbour, once routes avoid it.
 
     Until that broker starts again: take its address out of peers.urls as well.
     """

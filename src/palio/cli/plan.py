@@ -37,7 +37,7 @@ plan_commands: Final = typer.Typer(
 
 
 class Method(StrEnum):
-    """The ways to make a plan."""
+    """Methods for making a plan."""
 
     BEST = "best"
     IDEAL = "ideal"
@@ -133,7 +133,7 @@ def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     ] = 10,
     as_json: AsJson = False,
 ) -> int:
-    """Make a plan for the traffic of a file, and say what it costs."""
+    """Make a plan for the traffic of a file, and print its cost."""
     from palio.multicast.documents import encode
     from palio.multicast.planners import PlanLimits, planned
 
@@ -361,7 +361,7 @@ def apply(
     from palio.multicast.documents import decode
 
     if none == (plan is not None):
-        raise InvalidInput("name a plan, or say --none")
+        raise InvalidInput("name a plan, or use --none")
     if plan is None:
         return access.ask(lambda client: _end(client, as_json=as_json))
     document = inputs.text_of(str(plan), is_text=False).encode()
@@ -394,7 +394,7 @@ async def _end(client: Client, *, as_json: bool) -> int:
     if as_json:
         show({"plan": None, "waiting": list(unreached)})
     elif unreached:
-        show(f"No plan is in use, but {', '.join(unreached)} could not be told yet.")
+        show(f"No plan is in use, but {', '.join(unreached)} have not been informed yet.")
     else:
         show("No plan is in use: brokers send by links.")
     return 1 if unreached else 0
@@ -415,7 +415,7 @@ async def _apply(
     try:
         first = await client.admin.topology()
     except NotPermitted as error:
-        print_status(f"the plan is applied; who has joined is not told here: {error}")
+        print_status(f"the plan is applied; the brokers that joined are not shown: {error}")
         return 0
     doubts = _doubts(made, first)
     for problem, names in doubts.items():

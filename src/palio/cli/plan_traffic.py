@@ -25,7 +25,7 @@ REPORT_EVERY: Final = 500_000
 
 
 class TrafficFiles(NamedTuple):
-    """The files that say what a plan is for."""
+    """The files with the traffic of a plan."""
 
     destinations: Path | None
     events: Path | None
@@ -35,10 +35,10 @@ class TrafficFiles(NamedTuple):
     """Whether events are matched on Spark."""
 
     def read(self, limits: PlanLimits) -> tuple[GroupTraffic, PlanLimits]:
-        """The traffic, and the limits with what the network's file says."""
+        """Read the traffic, and the limits with the network's file."""
         brokers, graph, prices = _network(self.network)
         if (self.destinations is None) == (self.subscriptions is None):
-            raise InvalidInput("say either where events went (--destinations), or --subscriptions")
+            raise InvalidInput("give either --destinations (of events), or --subscriptions")
         if self.events is None and self.on_spark:
             raise InvalidInput("--spark matches events; name them by --events")
         if self.events is not None and self.subscriptions is None:
@@ -76,7 +76,7 @@ def _network(path: Path | None) -> tuple[list[str], Graph | None, tuple[float, .
         price = each.get("price", 1)
         links = each.get("links", {})
         if set(each) - {"price", "links"} or not _is_number(price) or not isinstance(links, dict):
-            raise InvalidInput(f"{path}: of broker {name!r:.80} a price and links may be said")
+            raise InvalidInput(f"{path}: broker {name!r:.80} may have only a price and links")
         prices.append(float(price))
         for other, cost in links.items():
             if other not in graph or type(cost) is not int or cost < 1:

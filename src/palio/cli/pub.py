@@ -148,7 +148,7 @@ def advertise(  # typer makes an option of each
         bool,
         typer.Option(
             "--withdraw",
-            help="Withdraw all that the filter covers, whoever announced it; give --identity.",
+            help="Withdraw all advertisements of --identity that the filter covers, of any client.",
         ),
     ] = False,
     name: ClientName = "",

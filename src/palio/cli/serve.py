@@ -171,7 +171,7 @@ def leave_out_pandas() -> None:
 )
 def config_show(
     config: ConfigFile = None,
-    origin: Annotated[bool, typer.Option("--origin", help="Say where each was set.")] = False,
+    origin: Annotated[bool, typer.Option("--origin", help="Show where each was set.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Print every setting as a broker would have it."""

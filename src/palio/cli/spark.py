@@ -146,7 +146,7 @@ def _written(
     source: DataFrame | Path = events
     if events.suffix in JSON_LINES:
         if key is None and how is not How.COUNT:
-            raise InvalidInput("events in JSON lines need --key, the column that tells them apart")
+            raise InvalidInput("events in JSON lines need --key, the column that identifies them")
         source = spark.read.json(str(events))
     columns = None if how is How.COUNT else [key] if key is not None else ["$file", "$row"]
     found = palio.spark.match(source, standing, how.value, columns)
@@ -197,7 +197,7 @@ PipelineFile = Annotated[
 def pipeline_run(file: PipelineFile, as_json: AsJson = False) -> int:
     """Run a pipeline: read, normalize, match, find sequences, write, report.
 
-    A stream runs until Ctrl-C or SIGTERM, and goes on from its checkpoint the next time. Needs
+    A stream runs until Ctrl-C or SIGTERM, and resumes from its checkpoint the next time. Needs
     palio[spark].
     """
     import msgspec
@@ -225,7 +225,7 @@ def pipeline_run(file: PipelineFile, as_json: AsJson = False) -> int:
 
 @pipeline_commands.command("check", epilog=examples("pipeline check pipeline.toml"))
 def pipeline_check(file: PipelineFile, as_json: AsJson = False) -> int:
-    """Check a pipeline and say what it would do, without starting Spark."""
+    """Check a pipeline and print its steps, without starting Spark."""
     from palio.spark.pipeline import explain
     from palio.spark.plan import read_plan
 
@@ -240,7 +240,7 @@ def pipeline_check(file: PipelineFile, as_json: AsJson = False) -> int:
 
 @contextmanager
 def _stop_signals(received: list[int]) -> Iterator[Event]:
-    """An event that Ctrl-C and SIGTERM set: the queries then stop, and go on the next time."""
+    """An event that Ctrl-C and SIGTERM set: the queries then stop, and resume the next time."""
     stop = Event()
 
     def asked(number: int, _frame: FrameType | None) -> None:

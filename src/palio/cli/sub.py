@@ -121,7 +121,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
 async def _print_when_in_force(subscription: Subscription, broker: str) -> None:
     """Print when the subscription is in force wherever events are published."""
-    print_status(f"hearing {subscription.filter} at {broker}; Ctrl-C ends it")
+    print_status(f"subscribed to {subscription.filter} at {broker}; Ctrl-C ends it")
     try:
         await subscription.settled()
     except Unsettled as error:

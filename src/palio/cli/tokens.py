@@ -77,7 +77,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     deny_publish: Annotated[str, typer.Option(metavar="FILTER", help="Never this.")] = "",
     deny_subscribe: Annotated[str, typer.Option(metavar="FILTER", help="Never this.")] = "",
     monitor: Annotated[
-        bool, typer.Option("--monitor", help="May be told about others: topology, trace, metrics.")
+        bool, typer.Option("--monitor", help="May see data of others: topology, trace, metrics.")
     ] = False,
     operate: Annotated[
         bool, typer.Option("--operate", help="May add, drain and remove brokers, apply plans.")

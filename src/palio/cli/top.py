@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from palio.client.connection import Client
 
 PATIENCE_S: Final = 5.0
-"""Seconds that a broker may take to answer before the display says so."""
+"""Seconds without an answer after which the display shows that."""
 
 RATES: Final = ("published", "routed", "delivered", "dropped")
 """Counts of a status that only grow."""
@@ -83,12 +83,12 @@ def top(
         now = figures(before, await _sample(client))
         show(now if as_json else "\n".join(_plain(now)))
 
-    access.ask(watch, warns=False)  # the screen says it
+    access.ask(watch, warns=False)  # the screen shows it
     return 0
 
 
 async def _redraw(client: Client, before: Sample, interval_s: float) -> None:
-    """Show a sample an interval, and say where there is none."""
+    """Show a sample each interval, or why there is none."""
     import asyncio
 
     with Screen() as screen:
@@ -98,7 +98,7 @@ async def _redraw(client: Client, before: Sample, interval_s: float) -> None:
             try:
                 sample = await _sample(client)
             except Unreachable as error:
-                screen.complain(str(error))
+                screen.show_problem(str(error))
                 continue
             screen.draw(figures(before, sample))
             before = sample
@@ -113,7 +113,7 @@ async def _sample(client: Client) -> Sample:
     except TimeoutError:
         raise NoAnswer(f"no answer from {client.broker} for {PATIENCE_S:.0f} s") from None
     if "limited" in status:
-        raise NotPermitted(f"top shows a whole broker, and it tells you {status['limited']}")
+        raise NotPermitted(f"top shows a whole broker; the answer is limited: {status['limited']}")
     return Sample(time.monotonic(), status)
 
 
@@ -150,7 +150,7 @@ class Screen:
             show(_line(now))
             sys.stdout.flush()
 
-    def complain(self, problem: str) -> None:
+    def show_problem(self, problem: str) -> None:
         """Show that there is no newer sample, and why."""
         if self._is_terminal:
             self._live.update(_frame(self._latest, problem), refresh=True)

@@ -162,7 +162,7 @@ def trace(
     hops.sort(key=lambda hop: hop.get("path", [hop["broker"]]))
     is_received = any(hop.get("sessions") or hop.get("durable") for hop in hops)
     if as_json:
-        show({"heard": is_received, "hops": hops, **limited})
+        show({"received": is_received, "hops": hops, **limited})
     else:
         is_addressed = any(hop.get("multicast") for hop in hops)
         for hop in hops:
@@ -185,24 +185,24 @@ def _conclusion(hops: Sequence[Mapping[str, Any]]) -> str:
     unreachable = [hop["broker"] for hop in hops if hop.get("unreachable")]
     reasons = [f"{name} withheld its answer" for name in withheld]
     reasons += [f"{name} is not reachable" for name in unreachable]
-    return f"unknown: {'; '.join(reasons)}" if reasons else "nobody listens"
+    return f"unknown: {'; '.join(reasons)}" if reasons else "no receivers"
 
 
 def _hop(hop: Mapping[str, Any], *, is_addressed: bool = False) -> Iterator[str]:
     """One broker's part of a trace: where it is, and a line for each thing that it would do. Where
-    events are addressed only the first broker sends them: it says how.
+    events are addressed, only the first broker sends them, and lists how.
     """
     if hop.get("unreachable"):
-        yield f"{hop['broker']}: not reachable; nobody knows about it and what is beyond"
+        yield f"{hop['broker']}: not reachable; it and the brokers beyond are unknown"
         return
     if hop.get("withheld"):
         asker = hop["path"][-2]
-        yield f"{hop['broker']}: does not tell; {asker} has no grant `monitor` there"
+        yield f"{hop['broker']}: withheld its answer; {asker} has no grant `monitor` there"
         return
     yield " > ".join(hop["path"])
     for each in hop["matched"]:
         values = "".join(f", :{key} = {value!r}" for key, value in each["parameters"].items())
-        yield f"    heard by {each['durable'] or each['subscriber']}: {each['filter']}{values}"
+        yield f"    received by {each['durable'] or each['subscriber']}: {each['filter']}{values}"
     for subscription in hop["kept_for"]:
         yield f"    if durable, kept for {subscription}"
     yield from _casts(hop.get("multicast") or {"groups": [], "by_links": []})

@@ -43,13 +43,13 @@ def test_a_filter_is_shown_with_the_current_values() -> None:
 def test_lines_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     """On a terminal above the frame, without colours or line breaks of its own."""
     line = "  [12] quotes " + 100 * "x"
-    PlainBoard().say(line)
-    Board().say(line)
+    PlainBoard().print_line(line)
+    Board().print_line(line)
     assert capsys.readouterr().out == f"{line}\n"
     terminal = io.StringIO()
     with LiveBoard(Console(file=terminal, force_terminal=True, width=80)) as board:
         board.draw(state())
-        board.say(line)
+        board.print_line(line)
     assert f"{line}\n" in terminal.getvalue()
 
 

@@ -113,7 +113,7 @@ class Promise:
 
     def lose(self, gap: Gap) -> None:
         """Account for a gap: it must count what is owed within its numbers, no more and no less.
-        One that only says that events may have been lost changes nothing.
+        A possible loss alone changes nothing.
         """
         if not gap.is_certain:
             return
@@ -157,7 +157,7 @@ def table_of(outcomes: Iterable[Outcome]) -> str:
 COMMAND: Final = (sys.executable, "-m", "palio")
 
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that lives for seconds: it starts in half of the time."""
+"""Settings for a short-lived JVM: it starts in half of the time."""
 
 
 def write_job(

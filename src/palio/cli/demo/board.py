@@ -62,7 +62,7 @@ class Board:
     def draw(self, state: BoardState) -> None:
         """Show the state, if it is time to."""
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Show a line."""
 
     def __enter__(self) -> Self:
@@ -85,9 +85,9 @@ class PlainBoard(Board):
             return
         self._next_second = second + 1
         counts = "  ".join(map(_counts, state.promises))
-        self.say(f"{second:>3} s  {counts}")
+        self.print_line(f"{second:>3} s  {counts}")
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print it."""
         show(line)
         sys.stdout.flush()
@@ -121,7 +121,7 @@ class LiveBoard(Board):
             self._history.setdefault(symbol, deque(maxlen=_HISTORY)).append(price)
         self._live.update(self._frame(state), refresh=True)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print it, above the frame if there is one."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 

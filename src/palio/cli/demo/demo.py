@@ -93,8 +93,8 @@ class Demo:
 
     async def run(self, folder: Path) -> None:
         """Start the brokers, open the market, close it, and wait for what is owed."""
-        say = self._board.say
-        say(f"Three brokers start, each a process: {', '.join(self._brokers)}.")
+        print_line = self._board.print_line
+        print_line(f"Three brokers start, each a process: {', '.join(self._brokers)}.")
         async with AsyncExitStack() as stack:
             fleet = await stack.enter_async_context(Fleet(tuple(self._brokers), folder))
             clients = {
@@ -102,9 +102,9 @@ class Demo:
                 for name in fleet.names
             }
             await self._subscribe(clients)
-            say(f"They are linked. Quotes are published at {BERLIN}, and these subscribe:")
+            print_line(f"They are linked. Quotes are published at {BERLIN}, and these subscribe:")
             for promise in self.promises.values():
-                say(f"  {promise.name:<9}at {promise.broker:<7}{promise.text}")
+                print_line(f"  {promise.name:<9}at {promise.broker:<7}{promise.text}")
             async with asyncio.TaskGroup() as group:
                 receivers = [group.create_task(self._receive(name)) for name in self.promises]
                 script = group.create_task(self._kill_and_restart(fleet))
@@ -202,13 +202,15 @@ class Demo:
             self._brokers[TOKYO] = False
             await fleet.kill(TOKYO)
         before = len(ledger.expected)
-        self._board.say(f"{TOKYO} is killed with SIGKILL; {LONDON} receives on.")
+        self._board.print_line(f"{TOKYO} is killed with SIGKILL; {LONDON} receives on.")
         await self._traded(LEAST_TICKS, RESTART_AT)
         await fleet.start(TOKYO)
         await fleet.linked()
         self._brokers[TOKYO] = True
         waited = len(ledger.expected) - before
-        self._board.say(f"{TOKYO} is back with its disk; {waited} quotes waited for its ledger.")
+        self._board.print_line(
+            f"{TOKYO} is back with its disk; {waited} quotes waited for its ledger."
+        )
         await self._traded(LEAST_TICKS, 1.0)
         self._is_open = False
 
@@ -244,9 +246,11 @@ async def _played(one: Demo, board: Board, *, spark: bool) -> list[Outcome]:
         promises = one.promises.values()
         outcomes = [promise.outcome() for promise in promises]
         if spark and find_spec("pyspark") is None:
-            board.say("(Spark is left out: it needs pip install 'palio[spark]')")
+            board.print_line("(Spark is left out: it needs pip install 'palio[spark]')")
         elif spark and one.ledger:
-            board.say("Spark matches the ledger's quotes again, with every limit in its time.")
+            board.print_line(
+                "Spark matches the ledger's quotes again, with every limit in its time."
+            )
             await audit.match_again(audit.write_job(folder, one.ledger, promises))
             matches = audit.matches_in(folder)
             outcomes += [
@@ -265,8 +269,8 @@ def demo(seconds: float, rate: int, seed: int, *, spark: bool, as_json: bool) ->
         subscribers = [msgspec.to_builtins(outcome) for outcome in outcomes]
         counts = {"quotes": one.quotes, "moves": one.moves}
         show({"seed": seed, **counts, "agreed": agree, "subscribers": subscribers})
-    board.say(f"\n{table_of(outcomes)}\n")
-    board.say(
+    board.print_line(f"\n{table_of(outcomes)}\n")
+    board.print_line(
         f"Quotes: {one.quotes:,}; moves of the limit: {one.moves}; brokers killed: 1.\n"
         f"What was promised and what was received {'agree' if agree else 'DISAGREE'}."
     )

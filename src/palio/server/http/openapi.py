@@ -87,7 +87,7 @@ def _events() -> dict[str, Any]:
             },
         ),
         "get": _operation(
-            "Hear what matches a filter, for as long as the request is open. Also as a WebSocket.",
+            "Receive matching events while the request is open. Also as a WebSocket.",
             _STREAM,
             _ASKED,
             [text, _values(), _columns(), *_resuming()],
@@ -98,13 +98,13 @@ def _events() -> dict[str, Any]:
 def _subscriptions() -> dict[str, Any]:
     one = _parameter("id", "path", "The subscription's id.", required=True)
     found, sent = (*_ASKED, "404"), (*_SENT, "404")
-    forget = _parameter("forget", "query", "End durable ones for good.", type="boolean")
-    waiting = ("What waits.", _listed("Taken"), BATCH_TYPE, ARROW_TYPE)
+    forget = _parameter("forget", "query", "Delete durable ones.", type="boolean")
+    waiting = ("The backlog.", _listed("Taken"), BATCH_TYPE, ARROW_TYPE)
     return {
         "/subscriptions": {
             "post": _operation(
-                "Make a subscription.",
-                {"201": ("It is made.", "Subscription")},
+                "Create a subscription.",
+                {"201": ("It is created.", "Subscription")},
                 _SENT,
                 body=_json("Request"),
             ),
@@ -112,8 +112,8 @@ def _subscriptions() -> dict[str, Any]:
                 "List one's own.", {"200": ("The subscriptions.", _listed("Subscription"))}, _ASKED
             ),
             "delete": _operation(
-                "End all that an identity hears and a filter covers.",
-                {"200": ("How many that were.", "Cancelled")},
+                "End the subscriptions of an identity that a filter covers.",
+                {"200": ("Their number.", "Cancelled")},
                 (*_ASKED, "413"),
                 [*_covering(), forget],
             ),
@@ -131,13 +131,15 @@ def _subscriptions() -> dict[str, Any]:
         },
         "/subscriptions/{id}/events": {
             "get": _operation(
-                "Hear it. Also as a WebSocket.", _STREAM, found, [one, _columns(), *_resuming()]
+                "Receive its events. Also as a WebSocket.",
+                _STREAM,
+                found,
+                [one, _columns(), *_resuming()],
             )
         },
         "/subscriptions/{id}/batch": {
             "get": _operation(
-                "Take what waits for a durable subscription; nothing is acknowledged but by its "
-                "cursor.",
+                "Return the backlog of a durable subscription; only its cursor acknowledges.",
                 {"200": waiting},
                 found,
                 [one, _columns(), *_taking()],
@@ -145,8 +147,8 @@ def _subscriptions() -> dict[str, Any]:
         },
         "/subscriptions/{id}/acknowledge": {
             "post": _operation(
-                "Say that all up to a cursor has been dealt with.",
-                {"204": ("It is noted.",)},
+                "Acknowledge all events up to a cursor.",
+                {"204": ("They are acknowledged.",)},
                 sent,
                 [one],
                 _json("Cursor"),
@@ -205,7 +207,9 @@ def _running() -> dict[str, Any]:
         "Counts, for Prometheus; needs the grant `monitor`.", {"200": text}, _ASKED
     )
     topology = _operation(
-        "Brokers and links; needs the grant `monitor`.", {"200": ("What is known.", known)}, _ASKED
+        "Brokers and links; needs the grant `monitor`.",
+        {"200": ("Brokers and links.", known)},
+        _ASKED,
     )
     described = _operation("This document.", {"200": ("It.", known)}, ("421",))
     script = _operation(
@@ -305,7 +309,7 @@ def _spread(name: str, description: str, prefix: str, kind: dict[str, Any]) -> d
     ) | {"style": "form", "explode": True}
 
 
-_RESUME_AT: Final = "Where to go on: the id of the last event that was received."
+_RESUME_AT: Final = "The position to resume at: the id of the last received event."
 
 
 def _resuming() -> list[dict[str, Any]]:
