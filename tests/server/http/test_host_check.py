@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import msgspec
@@ -134,6 +134,10 @@ async def test_a_page_of_another_site_makes_no_subscription() -> None:
         assert (await client.get("/subscriptions")).json() == []
 
 
+OPEN_TO_ALL: Final = ("/", "/healthz", "/readyz", "/openapi.json", "/palio.js")
+"""What says nothing of anybody."""
+
+
 async def test_a_page_of_another_site_opens_and_changes_nothing_by_what_it_shows_or_links() -> None:
     """An `<img>`, a `<script>`, a form or a link: of no other origin, but of another site."""
     page = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
@@ -141,12 +145,7 @@ async def test_a_page_of_another_site_opens_and_changes_nothing_by_what_it_shows
         made = await client.post("/subscriptions", content=b"{}")
         id = made.json()["id"]
         for path, operations in document()["paths"].items():
-            if path in (
-                "/healthz",
-                "/readyz",
-                "/openapi.json",
-                "/palio.js",
-            ):  # they say nothing of anybody
+            if path in OPEN_TO_ALL:
                 continue
             for method in operations:
                 query = "?filter=TRUE" if (method, path) == ("get", "/events") else ""

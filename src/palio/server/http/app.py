@@ -9,23 +9,26 @@ own are the subscriptions made by HTTP, with their sinks, and a session for each
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import uvicorn
 from cryptography import x509
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Match, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -37,7 +40,7 @@ from palio.node.readiness import Readiness
 from palio.protocol.addresses import bracketed
 from palio.server.configuring import is_any
 from palio.server.hosts import Hosts, Origins
-from palio.server.http.access import Access, accounted
+from palio.server.http.access import Access, accounted, body_of, read
 from palio.server.http.advertising import HttpAdvertisers
 from palio.server.http.connection import FrontDoor, HttpConnection, SocketConnection
 from palio.server.http.errors import MethodNotAllowed, Misdirected, NotFound, answer
@@ -58,6 +61,24 @@ CLOSE_S: Final = 5
 
 BACKLOG: Final = 1_024
 """Connections that may wait to be accepted."""
+
+LIVE_PAGE: Final = Path(__file__).with_name("live.html").read_text("utf-8")
+"""The page of the broker, at `/`."""
+
+
+def _hashes(tag: str) -> str:
+    """The hashes that let a browser run what stands in the page, and nothing that got in."""
+    found = re.findall(rf"<{tag}[^>]*>(.*?)</{tag}>", LIVE_PAGE, re.DOTALL)
+    digests = (base64.b64encode(sha256(text.encode()).digest()).decode() for text in found)
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+
+LIVE_HEADERS: Final = {
+    "content-security-policy": f"default-src 'none'; script-src 'self' {_hashes('script')}; "
+    f"style-src {_hashes('style')}; connect-src 'self'; img-src data:; form-action 'none'; "
+    "base-uri 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+}
 
 PREFLIGHT_S: Final = 600
 """Seconds for which a browser remembers that a page may use the broker."""
@@ -103,8 +124,24 @@ def application(
         access.caller(request).principal.check_monitor("the metrics of this broker")
         return Response(metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def topology(request: Request) -> Response:
-        return JSONResponse(await publishing.ask(access.caller(request), "topology"))
+    def asked(what: str) -> Callable[[Request], Awaitable[Response]]:
+        async def answered(request: Request) -> Response:
+            return _encoded(await publishing.ask(access.caller(request), what))
+
+        return answered
+
+    async def catalogue(request: Request) -> Response:
+        caller, query = access.caller(request, "own", "from"), request.query_params
+        about = {"own": query.get("own") == "true", "from": query.get("from", "")}
+        return _encoded(await publishing.ask(caller, "catalogue", about))
+
+    async def trace(request: Request) -> Response:
+        caller = access.caller(request)
+        event = read(await body_of(request), dict[str, Any])
+        return _encoded(await publishing.ask(caller, "trace", event))
+
+    async def live(_: Request) -> Response:
+        return HTMLResponse(LIVE_PAGE, headers=LIVE_HEADERS)
 
     async def described(_: Request) -> Response:
         return JSONResponse(document())
@@ -134,7 +171,11 @@ def application(
         Route("/healthz", healthy),
         Route("/readyz", ready),
         Route("/metrics", measured),
-        Route("/topology", topology),
+        Route("/status", asked("status")),
+        Route("/topology", asked("topology")),
+        Route("/catalogue", catalogue),
+        Route("/trace", trace, methods=["POST"]),
+        Route("/", live),
         Route("/openapi.json", described),
         Route("/palio.js", script),
         WebSocketRoute("/{path:path}", _no_socket),
@@ -142,6 +183,11 @@ def application(
     return Starlette(
         routes=routes, exception_handlers={PalioError: _failed, HTTPException: _not_http}
     )
+
+
+def _encoded(answer: object) -> Response:
+    """An answer of the node as JSON; bytes and times in it are texts there."""
+    return Response(msgspec.json.encode(answer), media_type="application/json")
 
 
 async def _failed(_: Request, error: Exception) -> Response:

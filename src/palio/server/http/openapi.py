@@ -211,19 +211,46 @@ def _running() -> dict[str, Any]:
         {"200": ("Brokers and links.", known)},
         _ASKED,
     )
+    status = _operation(
+        "Counts of this broker; without the grant `monitor` of one's own sessions.",
+        {"200": ("The counts.", known)},
+        _ASKED,
+    )
+    catalogue = _operation(
+        "Subscriptions of this broker's clients, a page of them; needs the grant `monitor`.",
+        {"200": ("The page, and where the next begins.", known)},
+        _ASKED,
+        [
+            _parameter("own", "query", "Only one's own; needs no grant.", type="boolean"),
+            _parameter("from", "query", "`next` of the page before."),
+        ],
+    )
+    trace = _operation(
+        "The path of an event and the subscriptions it would reach; it is not published.",
+        {"200": ("A hop for each broker.", known)},
+        _SENT,
+        body={"application/json": {"schema": known}},
+    )
+    live = _operation(
+        "The page of the broker.", {"200": ("It.", {"type": "string"}, "text/html")}, ("421",)
+    )
     described = _operation("This document.", {"200": ("It.", known)}, ("421",))
     script = _operation(
         "The client for web pages.",
         {"200": ("A module.", {"type": "string"}, "text/javascript")},
         ("421",),
     )
-    for each in (health, ready, described, script):
+    for each in (health, ready, described, script, live):
         each["security"] = []
     return {
         "/healthz": {"get": health},
         "/readyz": {"get": ready},
         "/metrics": {"get": metrics},
+        "/status": {"get": status},
         "/topology": {"get": topology},
+        "/catalogue": {"get": catalogue},
+        "/trace": {"post": trace},
+        "/": {"get": live},
         "/openapi.json": {"get": described},
         "/palio.js": {"get": script},
     }

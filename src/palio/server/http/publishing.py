@@ -84,10 +84,10 @@ class HttpPublishers:
             check_texts(Parcel("", batch))
         return batches
 
-    async def ask(self, caller: HttpCaller, what: str) -> Any:
+    async def ask(self, caller: HttpCaller, what: str, about: Any = None) -> Any:
         """Ask the broker and return its answer."""
         client = await self.client(caller)
-        return await client.ask(Query(0, what))
+        return await client.ask(Query(0, what, about))
 
     async def client(self, caller: HttpCaller, identity: str = "") -> InternalClient:
         """The session of a token, opened when it is first needed or was closed."""
