@@ -106,8 +106,7 @@ _FIGURES: Final = (
         "Space against the number of subscriptions (gryphon 5)",
         "growth",
         y=_SPACE,
-        caption="Straight lines of slope 1 are linear. *each* counts the tests of a plain list, "
-        "*poset* an edge for each subscription, *bound* is N K.",
+        caption="Straight lines of slope 1 are linear. *bound* is N K.",
     ),
     _by_size(
         "work",
@@ -115,7 +114,7 @@ _FIGURES: Final = (
         "growth",
         y=_WORK,
         caption=f"{MATCHES:g} matches an event at every size. *bound* is the theorem's, for the "
-        "tree without optimizations; *poset* counts the filters that its walk tries, *each* all.",
+        "tree without optimizations.",
     ),
     _by_size(
         "time",
@@ -174,14 +173,12 @@ _CHOICES: Final = (
         "the tree is Python: larger ones are of the scale `beyond`",
     ),
     Choice("index attributes", "2, the most popular", "lost", "varied from 0 to 3"),
-    Choice("events of a run", str(EVENTS), "not said", "20 where each filter is tried in Python"),
+    Choice("events of a run", str(EVENTS), "not said"),
     Choice("runs", "5 seeds for the growth, 3 elsewhere", "not said", "one seed in the worst case"),
     Choice(
         "space", "edges and entries of successor sets", "the same", "all sets, also unused ones"
     ),
-    Choice(
-        "work", "places visited, leaves included", "nodes visited", "filters tried by the poset"
-    ),
+    Choice("work", "places visited, leaves included", "nodes visited"),
     Choice(
         "ranges",
         "100 values; 40% <=, 40% >=, 20% =; a range holds for half of the values at the most",
@@ -192,9 +189,8 @@ _CHOICES: Final = (
 _METHOD: Final = f"""\
 The same subscriptions stand in the matching tree without optimizations (*none*), with chains of
 `*` collapsed (*a*), with successor sets too (*a+b*) and with index attributes factored out as well
-(*a+b+c*); in a *poset* that an event descends as in siena's servers; in the *index*, the engine
-that serves in the product; and in a list of which *each* is tried. {EVENTS} events are matched by
-all; a run ends with an error if two engines find different matches.
+(*a+b+c*), and in the *index*, the engine that serves in the product. {EVENTS} events are matched by
+all; a run ends with an error if two of them find different matches.
 
 The tree's time is that of Python, so the counts say more: they are the paper's measure, and equal
 on every machine.

@@ -6,7 +6,7 @@ counts, equal on every machine; only the columns in microseconds are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import inf
 from time import process_time
@@ -18,19 +18,14 @@ import pyarrow as pa
 
 from palio.matching.index import Index
 from palio.matching.protocol import Matches
-from palio.matching.reference import Reference
 from palio.model import Conjunction, Constraint, Filter
 from palio_studies.gryphon_bound import range_visits_at_most, visits_at_most
 from palio_studies.gryphon_workload import LOOSEST, MatchingWorkload, held_decay
-from palio_studies.simulator.poset_selector import PosetSelector
 from palio_studies.study import Point, Row
 from palio_studies.tree.tree import Tree
 
 EVENTS: Final = 200
 """Drawn for each run."""
-
-FEW: Final = 20
-"""...and how many of them the slow engines are given."""
 
 TIMES: Final = 3
 """Matching is timed so often; the least is taken, which other processes disturb least."""
@@ -53,7 +48,7 @@ class Drawn(NamedTuple):
 
 
 Pairs = list[tuple[int, int]]
-_Engine = TypeVar("_Engine", Index, Reference, Tree)
+_Engine = TypeVar("_Engine", Index, Tree)
 
 
 def drawn_for(point: Point) -> Drawn:
@@ -71,7 +66,7 @@ def drawn_for(point: Point) -> Drawn:
 
 
 def count_places(point: Point) -> list[Row]:
-    """Space and work of every tree, of a walk of the poset, of trying each, and their bounds."""
+    """Space and work of every tree, and their bounds."""
     drawn = drawn_for(point)
     workload, filters = drawn.workload, drawn.filters
     size = len(filters)
@@ -100,11 +95,6 @@ def count_places(point: Point) -> list[Row]:
         _agree(point, name, _pairs(tree.match(drawn.events)), expected)
         space = tree.space()
         tell(name, space.edges, space.successors, tree.work.visited / EVENTS, seconds)
-    walk = _walk_of(filters)
-    some = drawn.events.slice(0, FEW).to_pylist()
-    _agree(point, "poset", _walked(walk, some), [pair for pair in expected if pair[0] < FEW])
-    tell("poset", len(set(filters)), 0, sum(map(walk.tried, some)) / FEW)
-    tell("each", tests, 0, float(size))
     tell("bound", size * workload.attributes, 0, _visits_at_most(workload, size))
     return rows
 
@@ -150,62 +140,26 @@ def count_worst_case(point: Point) -> list[Row]:
 
 
 def time_events(point: Point) -> list[Row]:
-    """What an event and a subscription cost on this machine, in every engine."""
+    """What an event costs on this machine, in every tree and in the index that brokers use."""
     drawn = drawn_for(point)
-    _ready()
-    events, some = drawn.events, drawn.events.slice(0, FEW)
-    expected = _pairs(_filled(Index(), drawn.filters).match(events))
+    factored = int(point.parameters["factored"])
+    index = _filled(Index(), drawn.filters)
+    expected = _pairs(index.match(drawn.events))  # compiles all of it
+    engines: dict[str, Tree | Index] = {
+        name: _tree_of(name, drawn, factored) for name in _trees_for(drawn.workload)
+    }
     rows: list[Row] = []
-
-    def measure(
-        name: str, prepare: Callable[[], Any], match: Callable[[Any], Pairs], events: int
-    ) -> None:
-        engine = prepare()
+    for name, engine in (engines | {"index": index}).items():
+        if isinstance(engine, Tree):
+            engine.space()  # finds all successor sets
         shortest = inf
         for _ in range(TIMES):
             begun = process_time()
-            found = match(engine)
+            found = _pairs(engine.match(drawn.events))
             shortest = min(shortest, process_time() - begun)
-            _agree(point, name, found, [pair for pair in expected if pair[0] < events])
-        rows.append({"engine": name, "event_us": shortest / events * 1e6})
-
-    factored = int(point.parameters["factored"])
-    for name in _trees_for(drawn.workload):
-
-        def planted(name: str = name) -> Tree:
-            tree = _tree_of(name, drawn, factored)
-            tree.space()  # finds all successor sets
-            return tree
-
-        measure(name, planted, lambda tree: _pairs(tree.match(events)), EVENTS)
-
-    def compiled() -> Index:
-        index = _filled(Index(), drawn.filters)
-        index.match(events)
-        return index
-
-    def placed() -> PosetSelector:
-        walk = _walk_of(drawn.filters)
-        walk.match_event(some.slice(0, 1).to_pylist()[0])  # subscriptions are placed when asked
-        return walk
-
-    asked = some.to_pylist()
-    measure("index", compiled, lambda index: _pairs(index.match(events)), EVENTS)
-    measure("poset", placed, lambda walk: _walked(walk, asked), FEW)
-    measure(
-        "each",
-        lambda: _filled(Reference(), drawn.filters),
-        lambda each: _pairs(each.match(some)),
-        FEW,
-    )
+            _agree(point, name, found, expected)
+        rows.append({"engine": name, "event_us": shortest / EVENTS * 1e6})
     return rows
-
-
-def _ready() -> None:
-    """Load the kernels of the index, which is no part of what an event costs."""
-    drawn = MatchingWorkload(3, 3, 1.0)
-    filters = list(drawn.filters(500, np.random.default_rng(0)))
-    _filled(Index(), filters).match(drawn.events(EVENTS, np.random.default_rng(1)))
 
 
 # --- the engines ---
@@ -228,21 +182,8 @@ def _filled(engine: _Engine, filters: Sequence[Filter]) -> _Engine:
     return engine
 
 
-def _walk_of(filters: Sequence[Filter]) -> PosetSelector:
-    walk = PosetSelector()
-    for key, each in enumerate(filters):
-        walk.add(key, each, {}, destination=key)
-    return walk
-
-
 def _pairs(matches: Matches) -> Pairs:
     return list(zip(matches.rows.tolist(), matches.keys.tolist(), strict=True))
-
-
-def _walked(walk: PosetSelector, events: Sequence[Mapping[str, Any]]) -> Pairs:
-    return [
-        (row, key) for row, event in enumerate(events) for key in sorted(walk.match_event(event))
-    ]
 
 
 def _agree(point: Point, engine: str, found: Pairs, expected: Pairs) -> None:
