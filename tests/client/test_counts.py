@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,9 @@ from palio.client.registration import Registration
 from palio.client.subscription import Subscription
 from palio.errors import Closed
 from palio.routing.algorithms import ALGORITHMS, GraphKind
+from palio.routing.general import General
+from palio.routing.messages import Batch, Control, Subscribe
+from palio.routing.protocol import Peer, Send
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import random_tree
 from palio.testing import Network, run
@@ -123,3 +127,25 @@ def test_more_events_cross_a_link_while_the_end_of_a_count_is_on_its_way(rate: f
     for far, crossed in enumerate(run(crossings(rate)), 1):
         round_trip_s = 2 * LINK_S * (5 - far)
         assert 10 <= crossed <= min(60, 10 + rate * round_trip_s + 1)
+
+
+def test_many_counts_of_one_filter_are_one_request_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts in the brokers' lists would cost: one request for each, as no two are equal."""
+    requests: Counter[str] = Counter()
+    receive = General.receive
+
+    def noted(router: General, sender: Peer, message: Control) -> list[Send]:
+        if isinstance(message, Batch) and not sender.is_client:
+            requests[router.name] += sum(isinstance(each, Subscribe) for each in message.requests)
+        return receive(router, sender, message)
+
+    async def main() -> None:
+        async with Network("line:3", routing="proxies") as net:
+            client = await net.connect("b3")
+            monkeypatch.setattr(General, "receive", noted)
+            for _ in range(100):
+                await client.subscribe("x >= 0", max_events=1)
+            await client.settled()
+
+    run(main())
+    assert {name: count for name, count in requests.items() if count} == {"b1": 1, "b2": 1}
