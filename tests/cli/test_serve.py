@@ -122,14 +122,31 @@ def test_a_broker_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal
     assert (tmp_path / "journal.sqlite").is_file()
 
 
-def test_a_hangup_is_ignored_with_a_word() -> None:
-    with serve(PALIO__LOG__FORMAT="json") as process:
-        first_line(process)
-        assert process.stderr is not None
+def test_a_hangup_reloads_the_file_and_a_mistake_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "palio.toml"
+
+    def reloaded(process: subprocess.Popen[str], text: str, event: str) -> dict[str, Any]:
+        file.write_text(text)
         process.send_signal(signal.SIGHUP)
-        while json.loads(process.stderr.readline())["event"] != "reload_ignored":
-            pass
+        assert process.stderr is not None
+        for line in iter(process.stderr.readline, ""):
+            record: dict[str, Any] = json.loads(line)
+            if record["event"] == event:
+                return record
+        raise AssertionError(f"{event} was not logged")
+
+    file.write_text("[limits]\nmax_sessions = 5\n")
+    with serve("--config", str(file), PALIO__LOG__FORMAT="json") as process:
+        port = int(first_line(process).rpartition(":")[2])
+        connection = greet(port)
+        other = "[limits]\nmax_sessions = 6\n"
+        assert reloaded(process, other, "reload_applied")["settings"] == ["limits.max_sessions"]
+        kept = "[limits]\nmax_sessions = 6\nheartbeat_s = 9\n"
+        assert reloaded(process, kept, "reload_ignored")["settings"] == ["limits.heartbeat_s"]
+        failed = reloaded(process, "[limits]\nmax_sessions = 0\n", "reload_failed")
+        assert "max_sessions = 0" in failed["reason"]
         process.send_signal(signal.SIGTERM)
+        assert rest(connection)[-1] == Bye("closed", "the broker is going down")
         process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from palio.server.configuring import Configured, Setting
     from palio.server.run import Running
+    from palio.server.settings import Configuration
 
 config_commands: Final = typer.Typer(
     no_args_is_help=True,
@@ -88,7 +89,11 @@ def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         for flag, (setting, value) in flags.items()
         if value is not None
     ]
-    configuration = _checked(config, given).configuration
+
+    def read() -> Configuration:
+        return _checked(config, given).configuration
+
+    configuration = read()
     leave_out_pandas()
     configure_logs(configuration.log.level, configuration.log.format)
 
@@ -102,7 +107,7 @@ def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
-            number = runner.run(run(configuration, announce))
+            number = runner.run(run(configuration, announce, read))
         except asyncio.CancelledError:
             return 1
     if number == signal.SIGINT:

@@ -335,7 +335,7 @@ class NamedAuthority:
     def check(self, principal: Principal, at: Moment) -> None:
         """See `Authority`."""
         principal.check(at)
-        if self._principals.get(principal.name) is not principal:
+        if self._principals.get(principal.name) != principal:
             raise NotAuthenticated(f"{principal.name!r} is no longer listed")
 
 

@@ -107,6 +107,11 @@ class FactVerifier:
     def _is_open(self) -> bool:
         return isinstance(self._authority, OpenAuthority)
 
+    def trust(self, authority: Authority) -> None:
+        """Verify by another authority from now on."""
+        self._authority = authority
+        self.__dict__.pop("own", None)
+
     def filter_signed(self, facts: Iterable[Fact]) -> list[Fact]:
         """Return the facts of the disk, without those accepted while the network was open."""
         stored = list(facts)

@@ -12,6 +12,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
+import msgspec
+
 from palio.errors import DamagedFrame, IllegalMessage, PalioError
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
@@ -183,6 +185,13 @@ class Node:
         state = self._links.get(link)
         assert state is not None and state.party is not None, "it was welcomed"
         return state.party.principal
+
+    def renew(self, authority: Authority, **limits: float) -> None:
+        """Take other keys, grants and limits; sessions that they do not permit end at a sweep."""
+        core = self._core
+        core.authority = authority
+        core.durability.cluster_state.fact_verifier.trust(authority)
+        core.settings = msgspec.structs.replace(core.settings, **limits)
 
     @property
     def _has_unfinished(self) -> bool:

@@ -87,6 +87,10 @@ class Dialer:
         if self._task is not None:
             self._task.cancel()
 
+    def renew(self, tls: ssl.SSLContext | None) -> None:
+        """Connect by other certificates from now on."""
+        self._tls = tls if self._address.is_secure else None
+
     def try_now(self) -> None:
         """A broker was lost: perhaps it was the other end of a link beside which ours was one too
         many.
@@ -208,6 +212,12 @@ class Dialers:
         dialer = self._dialers.pop(url, None)
         if dialer is not None:
             dialer.stop()
+
+    def renew(self, tls: ssl.SSLContext | None) -> None:
+        """Connect by other certificates from now on."""
+        self._tls = tls
+        for dialer in self._dialers.values():
+            dialer.renew(tls)
 
     def try_now(self) -> None:
         """A link to a broker was lost."""

@@ -45,6 +45,7 @@ from palio.server.limits import (
     RESIDUALS,
 )
 from palio.server.multicast.sockets import GroupSockets, open_groups
+from palio.server.reload import Reloader
 from palio.server.server import Server
 from palio.server.settings import Configuration
 
@@ -62,6 +63,7 @@ class Running(NamedTuple):
     port: int
     is_secure: bool
     http: HttpFront | None
+    reloader: Reloader
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -116,16 +118,19 @@ async def running(
         journal.close()
         raise
     http: HttpFront | None = None
+    ends = dict[str, float]()
     try:
         await server.flush()  # a broker that is new takes what is durable once its log has begun
         host, port = await _listening(server, listen.host, listen.port, accepting)
         own = Address(listen.host, port, accepting is not None)
         server.host.reachable_at(broker.url or ("" if is_any(listen.host) else str(own)))
         if configuration.http.port is not None:
-            http = await _open_http(server, configuration, credentials)
+            ends = expiries(configuration.tls, credentials.identity)
+            http = await _open_http(server, configuration, credentials, ends)
         for url in configuration.peers.urls:
             server.dial(url)
-        yield Running(server, host, port, accepting is not None, http)
+        reloader = Reloader(configuration, credentials, node, server, http, ends)
+        yield Running(server, host, port, accepting is not None, http, reloader)
     finally:
         try:
             if http is not None:
@@ -136,9 +141,14 @@ async def running(
             raise
 
 
-async def run(configuration: Configuration, announce: Callable[[Running], None]) -> int:
+async def run(
+    configuration: Configuration,
+    announce: Callable[[Running], None],
+    read: Callable[[], Configuration] | None = None,
+) -> int:
     """Run a broker until SIGTERM or SIGINT stops it in order, and return the signal's number;
-    a second signal cuts that short.
+    a second signal cuts that short. SIGHUP reloads what `read` reads then, or the same
+    configuration with its files as they are then.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     loop = asyncio.get_running_loop()
@@ -154,18 +164,24 @@ async def run(configuration: Configuration, announce: Callable[[Running], None])
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    loop.add_signal_handler(signal.SIGHUP, _ignore_reload)
+    hangup = asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, hangup.set)  # without a handler it would kill
     async with running(configuration) as found:
-        announce(found)
-        received = await stopped
+
+        async def reload() -> None:
+            while True:
+                await hangup.wait()
+                hangup.clear()
+                await found.reloader.reload(read or (lambda: configuration))
+
+        reloading = loop.create_task(reload(), name="reload")
+        try:
+            announce(found)
+            received = await stopped
+        finally:
+            reloading.cancel()
         logger.info("broker_stopping", extra={"details": {"connections": found.server.connections}})
     return received
-
-
-def _ignore_reload() -> None:
-    """Log that SIGHUP changes nothing; without a handler it would kill the broker."""
-    remedy = "restart to read settings and certificates; auth.keys and auth.revoked are read anyway"
-    logger.warning("reload_ignored", extra={"details": {"remedy": remedy}})
 
 
 # --- parts ---
@@ -235,12 +251,14 @@ async def _listening(
 
 
 async def _open_http(
-    server: Server, configuration: Configuration, credentials: Credentials
+    server: Server,
+    configuration: Configuration,
+    credentials: Credentials,
+    ends: dict[str, float],
 ) -> HttpFront:
     from palio.server import metrics
     from palio.server.http import app
 
-    ends = expiries(configuration.tls, credentials.identity)
     exposition = metrics.exposition(server, server.journal.counters, ends)
     return await app.serve(
         server, configuration, credentials.authority, exposition, credentials.serving

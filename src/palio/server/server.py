@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from palio.errors import IllegalMessage, LimitExceeded
 from palio.multicast.datagrams import Datagram
@@ -46,6 +48,11 @@ from palio.server.scheduler import WRITABLE, CompletionQueue, LoopScheduler
 from palio.server.transport import Connection
 
 logger: Final = logging.getLogger("palio.server")
+
+
+def duplicate(listening: socket.socket) -> socket.socket:
+    """Make another socket of a listening one, which outlives the closing of that."""
+    return socket.socket(fileno=os.dup(listening.fileno()))
 
 
 class Server:
@@ -109,17 +116,39 @@ class Server:
         self, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
         """Accept connections; the address and the port, which is a free one for port 0."""
-        listener = await self._loop.create_server(
+        listener = await self._listener(tls, host=host, port=port)
+        self._listeners.append(listener)
+        address = listener.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def _listener(self, tls: ssl.SSLContext | None, **where: Any) -> asyncio.Server:
+        return await self._loop.create_server(
             self._new_connection,
-            host,
-            port,
+            **where,
             ssl=tls,
             ssl_handshake_timeout=None if tls is None else self._greeting_s,
             backlog=1024,
         )
-        self._listeners.append(listener)
-        address = listener.sockets[0].getsockname()
-        return address[0], address[1]
+
+    async def renew(
+        self,
+        accepting: ssl.SSLContext | None,
+        dialling: ssl.SSLContext | None,
+        *,
+        max_connections: int,
+        greeting_s: float,
+    ) -> None:
+        """Take other certificates and limits for new connections. Sockets keep listening: one that
+        waits to be accepted is not lost, and none that is open notices.
+        """
+        sockets = [duplicate(each) for listener in self._listeners for each in listener.sockets]
+        self._greeting_s = greeting_s
+        self.limiter.most = max_connections
+        self._dialers.renew(dialling)
+        old = self._listeners
+        self._listeners = [await self._listener(accepting, sock=each) for each in sockets]
+        for listener in old:
+            listener.close()
 
     def dial(self, url: str) -> Dialer:
         """Connect to another broker, and again whenever the connection is lost."""

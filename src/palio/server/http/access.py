@@ -61,7 +61,7 @@ class Access:
     def __init__(
         self, authority: Authority, moment: Callable[[], Moment], origins: Origins = NO_ORIGINS
     ) -> None:
-        self._authority = authority
+        self.authority = authority
         self._moment = moment
         self._origins = origins
 
@@ -79,7 +79,7 @@ class Access:
             scheme, _, token = given.partition(" ")
             if scheme.lower() != "bearer" or not token.strip():
                 raise NotAuthenticated("the header authorization is `Bearer` and a token")
-        principal = self._authority.authenticate(token.strip(), "", self._moment())
+        principal = self.authority.authenticate(token.strip(), "", self._moment())
         caller = HttpCaller(principal, token.strip())
         if caller.name == ANYONE and not self._origins.allow(connection.headers.get("origin")):
             _check_site(connection)

@@ -50,8 +50,8 @@ from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
 from palio.server.limits import MAX_COMMAND_BYTES, MAX_HEAD_BYTES
 from palio.server.local_client import RESUME_BYTES, Connect
-from palio.server.server import Server
-from palio.server.settings import Configuration
+from palio.server.server import Server, duplicate
+from palio.server.settings import Configuration, Limits
 from palio.server.webhooks.sinks import Sinks, allowed_pool
 
 logger: Final = logging.getLogger("palio.server")
@@ -242,16 +242,33 @@ def _allowed(request: Request) -> dict[str, str]:
 class HttpFront:
     """A running HTTP front; `address` says where it can be reached."""
 
-    def __init__(self, server: uvicorn.Server, delivery: HttpSubscribers, address: str) -> None:
+    def __init__(
+        self,
+        server: _Uvicorn,
+        delivery: HttpSubscribers,
+        address: str,
+        access: Access,
+        hosts: HostCheck,
+    ) -> None:
         self.address = address
         self._server = server
         self._delivery = delivery
+        self._access = access
+        self._hosts = hosts
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Begin to answer."""
         self._task = asyncio.create_task(self._server.serve(), name="http front")
         await self._delivery.start(self.address)
+
+    async def renew(
+        self, configuration: Configuration, authority: Authority, tls: ssl.SSLContext | None
+    ) -> None:
+        """Take other certificates, names, grants and limits; connections that are open go on."""
+        await self._server.renew(configuration.limits, tls)
+        self._access.authority = authority
+        self._hosts.names = Hosts(own_names(configuration))
 
     async def stop(self) -> None:
         """Take no more requests, and end those that are open."""
@@ -282,22 +299,35 @@ class _Uvicorn(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002  # as in the base class
         """Listen."""
         await super().startup([])
-        config, tls = self.config, self._tls
-        self.servers.append(
-            await asyncio.get_running_loop().create_server(
-                partial(HttpConnection.paced, config, self.server_state, self._door),
-                sock=self._listening,
-                ssl=tls,
-                ssl_handshake_timeout=self._door.handshake_s if tls is not None else None,
-                backlog=config.backlog,
-            )
+        self.servers = [await self._listener(self._listening, self._tls)]
+
+    async def _listener(
+        self, listening: socket.socket, tls: ssl.SSLContext | None
+    ) -> asyncio.Server:
+        return await asyncio.get_running_loop().create_server(
+            partial(HttpConnection.paced, self.config, self.server_state, self._door),
+            sock=listening,
+            ssl=tls,
+            ssl_handshake_timeout=self._door.limits.handshake_timeout_s
+            if tls is not None
+            else None,
+            backlog=self.config.backlog,
         )
+
+    async def renew(self, limits: Limits, tls: ssl.SSLContext | None) -> None:
+        """Take other limits and certificates for new connections."""
+        sockets = [duplicate(each) for server in self.servers for each in server.sockets]
+        self._door = self._door._replace(limits=limits)
+        self.config.timeout_keep_alive = limits.http_idle_s  # type: ignore[assignment]  # it says int, and means seconds
+        old, self.servers = self.servers, [await self._listener(each, tls) for each in sockets]
+        for server in old:
+            server.close()
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
         now = asyncio.get_running_loop().time()
         if now >= self._look_at:
-            self._look_at = now + self._door.body_s
+            self._look_at = now + self._door.limits.http_body_s
             self._cut_lingering()
         return await super().on_tick(counter)
 
@@ -338,14 +368,14 @@ async def serve(
     delivery = HttpSubscribers(
         server.connect_local, access, directory, keep_bytes=keep_bytes, sinks=sinks
     )
-    app = HostCheck(
+    hosts = HostCheck(
         for_pages(
             application(server.connect_local, access, delivery, metrics, server.readiness), origins
         ),
         own_names(configuration),
     )
     config = uvicorn.Config(
-        accounted(_logged(app)),
+        accounted(_logged(hosts)),
         log_config=None,
         log_level="critical",  # what clients do wrong is in the metrics, what fails in our own log
         access_log=False,
@@ -364,15 +394,8 @@ async def serve(
     host, port = listening.getsockname()[:2]
     scheme = "http" if tls is None else "https"
     address = f"{scheme}://{bracketed(host)}:{port}"
-    door = FrontDoor(
-        server.limiter,
-        server.traffic,
-        server.scheduler,
-        handshake_s=limits.handshake_timeout_s,
-        head_s=limits.http_head_s,
-        body_s=limits.http_body_s,
-    )
-    front = HttpFront(_Uvicorn(config, listening, door, tls), delivery, address)
+    door = FrontDoor(server.limiter, server.traffic, server.scheduler, limits)
+    front = HttpFront(_Uvicorn(config, listening, door, tls), delivery, address, access, hosts)
     await front.start()
     return front
 
@@ -455,7 +478,7 @@ class HostCheck:
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
         self._app = app
-        self._hosts = Hosts(names)
+        self.names = Hosts(names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on if its `Host` is one of ours (ASGI)."""
@@ -465,7 +488,7 @@ class HostCheck:
 
     def _is_own(self, header: bytes) -> bool:
         read = _HOST.fullmatch(header)
-        return read is not None and self._hosts.name(read[1].decode("ascii"))
+        return read is not None and self.names.name(read[1].decode("ascii"))
 
 
 def _refusal(given: list[bytes]) -> Response:

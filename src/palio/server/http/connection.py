@@ -29,6 +29,7 @@ from palio.server.counters import Traffic
 from palio.server.http.access import SLOT
 from palio.server.limits import MAX_COMMAND_BYTES, PIECE_BYTES
 from palio.server.scheduler import FairScheduler
+from palio.server.settings import Limits
 
 
 class PacedSocket(asyncio.Protocol):
@@ -146,9 +147,7 @@ class FrontDoor(NamedTuple):
     limiter: ConnectionLimiter
     traffic: Traffic
     scheduler: FairScheduler
-    handshake_s: float
-    head_s: float
-    body_s: float
+    limits: Limits
 
 
 class HttpConnection(H11Protocol):
@@ -156,7 +155,7 @@ class HttpConnection(H11Protocol):
 
     def __init__(self, config: Config, state: ServerState, door: FrontDoor) -> None:
         self._door = door
-        self._slot = door.limiter.take(door.handshake_s)
+        self._slot = door.limiter.take(door.limits.handshake_timeout_s)
         super().__init__(config, state, {SLOT: self._slot})
         self._awaited = ""
         self._timer: asyncio.TimerHandle | None = None
@@ -181,7 +180,7 @@ class HttpConnection(H11Protocol):
             )
             return
         door.traffic.accepted += 1
-        self._await("head", door.head_s)
+        self._await("head", door.limits.http_head_s)
 
     def data_received(self, data: bytes) -> None:
         """Parse what was read (`asyncio.Protocol`)."""
@@ -191,9 +190,9 @@ class HttpConnection(H11Protocol):
         super().data_received(data)
         state = self.conn.their_state
         if state is h11.SEND_BODY and not self._is_handed_on:
-            self._await("body", self._door.body_s)
+            self._await("body", self._door.limits.http_body_s)
         elif state is h11.IDLE:
-            self._await("head", self._door.head_s)
+            self._await("head", self._door.limits.http_head_s)
         else:
             self._await_nothing()
 
