@@ -35,11 +35,11 @@ def main() -> None:
             wanted = {
                 "id": number,
                 "subscriber": f"office-{country}",
-                "filter": "data.country = :country AND data.total > :limit",
+                "filter": "country = :country AND total > :limit",
                 "parameters": {"country": country, "limit": 100 * number},
             }
             file.write(json.dumps(wanted) + "\n")
-        never = {"id": 99, "subscriber": "audit", "filter": "data.total < 0"}
+        never = {"id": 99, "subscriber": "audit", "filter": "total < 0"}
         file.write(json.dumps(never) + "\n")
     print(f"{ORDERS:,} orders and {len(COUNTRIES) + 1} subscriptions are in {data}")
 

@@ -16,6 +16,7 @@ pytest.importorskip("pyspark")
 
 from palio.errors import InvalidConfiguration, PalioError, Unreachable
 from palio.language.http_events import from_binary, from_json
+from palio.model.events import PAYLOAD
 from palio.spark.pipeline import run_pipeline
 from palio.spark.plan import read_plan
 from palio.spark.tasks import TaskPlace
@@ -108,8 +109,13 @@ def post(server: Server, *events: dict[str, Any], **options: str) -> tuple[Calle
     return post_all(hook(server, **options), PLACE, events, wait=waited.append), waited
 
 
+def seen(event: dict[str, Any]) -> dict[str, Any]:
+    """What filters see of an event."""
+    return {name: value for name, value in event.items() if name != PAYLOAD}
+
+
 def test_an_event_is_posted_in_json(server: Server) -> None:
-    event = {**CLOUD, "data.x": 1, "subscription": "a", "time": NOON}
+    event = {**CLOUD, "x": 1, "subscription": "a", "time": NOON}
     called, _ = post(server, event, **{"header.X-From": "me", "token": "secret"})
     assert called == Called(1, 0, 0)
     (got,) = server.posts
@@ -117,7 +123,7 @@ def test_an_event_is_posted_in_json(server: Server) -> None:
     assert got.headers["content-type"] == "application/cloudevents+json"
     assert got.headers["idempotency-key"] == "q/7/1.0"
     assert (got.headers["x-from"], got.headers["authorization"]) == ("me", "Bearer secret")
-    assert from_json(json.loads(got.body)) == event
+    assert seen(from_json(json.loads(got.body))) == event
 
 
 def test_an_event_that_is_no_cloudevent_is_one_of_palios(server: Server) -> None:
@@ -132,11 +138,12 @@ def test_an_event_that_is_no_cloudevent_is_one_of_palios(server: Server) -> None
 
 
 def test_an_event_in_headers_and_a_body(server: Server) -> None:
-    event = {**CLOUD, "data.x": "ä", "subject": "a b"}
+    event = {**CLOUD, "x": "ä", "subject": "a b"}
     post(server, event, mode="binary")
     (got,) = server.posts
     assert got.headers["ce-subject"] == "a%20b"
-    assert from_binary(got.headers, got.body) == event | {"datacontenttype": "application/json"}
+    event["datacontenttype"] = "application/json"
+    assert seen(from_binary(got.headers, got.body)) == event
 
 
 def test_batches_have_the_key_of_their_first_event(server: Server) -> None:

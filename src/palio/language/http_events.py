@@ -1,8 +1,9 @@
 """CloudEvents to events and back; docs/reference/http.md has the table that a test reads.
 
-A CloudEvent's context attributes are attributes of the same names, and JSON data is flattened as
-`data.x.y`. An event that is no CloudEvent (it lacks `id`, `source` or `type`, or has attributes
-that a CloudEvent cannot have) travels as one of type `palio.event`, whose data are its attributes.
+Context attributes and the scalars of JSON data are attributes of the same names, so that one filter
+fits events of programs and of HTTP. The CloudEvent itself is the event's payload, and leaves as it
+came. An event of a program is the data of one: of the type `palio.event`, unless it has `id`,
+`source` and `type` itself.
 """
 
 from __future__ import annotations
@@ -16,9 +17,18 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from palio.errors import InvalidEvent, LimitExceeded
+from palio.errors import InvalidEvent, InvalidInput, LimitExceeded
 from palio.language.documents import read_json
-from palio.model.events import SEQ, TIME, attribute, flatten
+from palio.model.events import PAYLOAD, SEQ, TIME, attribute, is_system_name
+from palio.model.payloads import (
+    CONTEXT,
+    cloud_data,
+    cloud_event_of,
+    data_of,
+    event_of,
+    is_same,
+    seen_by_filters,
+)
 
 JSON_TYPE: Final = "application/cloudevents+json"
 BATCH_TYPE: Final = "application/cloudevents-batch+json"
@@ -30,8 +40,6 @@ CURSOR: Final = "paliocursor"
 
 _NAME: Final = re.compile(r"[a-z0-9]{1,60}")
 _REQUIRED: Final = ("id", "source", "type")
-_TEXTS: Final = (*_REQUIRED, "specversion", "datacontenttype", "dataschema", "subject")
-_INTEGER_BITS: Final = 31
 _SAFE: Final = "!#$&'()*+,-./:;<=>?@[]^_`{|}~"
 """The characters that a header carries as they are; all others are percent-encoded."""
 
@@ -41,11 +49,25 @@ _SAFE: Final = "!#$&'()*+,-./:;<=>?@[]^_`{|}~"
 def from_json(document: Any) -> dict[str, Any]:
     """The event that a CloudEvent in JSON is.
 
-    >>> from_json(
+    >>> event = from_json(
     ...     {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": {"x": {"y": 1}}}
     ... )
-    {'specversion': '1.0', 'id': '1', 'source': '/s', 'type': 't', 'data.x.y': 1}
+    >>> event["type"], event["x.y"]
+    ('t', 1)
     """
+    event = _attributes(document)
+    own = {name: value for name, value in document.items() if name != CURSOR and value is not None}
+    if event["type"] == NATIVE_TYPE and "data" in own:
+        return dict(event_of(own["data"]))
+    try:
+        event[PAYLOAD] = json.dumps(own, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InvalidEvent("a CloudEvent is text, and this one has a lone surrogate") from None
+    return event
+
+
+def _attributes(document: Any) -> dict[str, Any]:
+    """What filters see of a CloudEvent."""
     if not isinstance(document, Mapping):
         raise InvalidEvent(f"a CloudEvent is a JSON object, not {document!r:.60}")
     event = {
@@ -54,29 +76,32 @@ def from_json(document: Any) -> dict[str, Any]:
         if name not in ("data", "data_base64", CURSOR) and value is not None
     }
     _check(event)
-    if "data_base64" in document:
-        if "data" in document:
-            raise InvalidEvent("a CloudEvent has data or data_base64, not both")
-        return _with_data(event, _from_base64(document["data_base64"]))
-    if document.get("data") is None:
-        return event
-    data = document["data"]
-    if isinstance(data, str) and not _is_json(event.get("datacontenttype", "application/json")):
-        return event | {"data": data}
-    return _with_json(event, data)
+    if "data_base64" in document and "data" in document:
+        raise InvalidEvent("a CloudEvent has data or data_base64, not both")
+    try:
+        data = cloud_data(document)
+    except (TypeError, ValueError):
+        raise InvalidEvent("data_base64 is not base64") from None
+    if event["type"] == NATIVE_TYPE and not isinstance(data, Mapping | None):
+        raise InvalidEvent(f"the data of {NATIVE_TYPE} are an object of attributes")
+    for name, value in seen_by_filters(data, is_cloud_event=True).items():
+        if not is_same(event.setdefault(name, value), value):
+            raise InvalidEvent(
+                f"the extension {name!r} and the member of the data of that name differ; rename one"
+            )
+    return event
 
 
 def from_binary(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
     """The event that a request in binary mode is: `ce-` headers, and data in its body."""
-    event = {
-        name: _context(name, unquote(value.strip('"')))
+    document: dict[str, Any] = {
+        name: unquote(value.strip('"'))
         for key, value in headers.items()
         if key.startswith("ce-") and (name := key.removeprefix("ce-")) != CURSOR
     }
     if "content-type" in headers:
-        event["datacontenttype"] = headers["content-type"]
-    _check(event)
-    return _with_data(event, body) if body else event
+        document["datacontenttype"] = headers["content-type"]
+    return from_json(_with_data(document, body) if body else document)
 
 
 def _context(name: str, value: Any) -> Any:
@@ -84,7 +109,7 @@ def _context(name: str, value: Any) -> Any:
         raise InvalidEvent(
             f"attribute {name!r:.60}: a CloudEvent's names have lower-case letters and digits only"
         )
-    if name in _TEXTS and not isinstance(value, str):
+    if name in CONTEXT and name != "time" and not isinstance(value, str):
         raise InvalidEvent(f"attribute {name!r} is a text, not {value!r:.60}")
     if name == "time":
         return _time(value)
@@ -116,42 +141,22 @@ def _is_json(content_type: str) -> bool:
     return kind in ("application/json", "text/json") or kind.endswith("+json")
 
 
-def _with_data(event: dict[str, Any], body: bytes) -> dict[str, Any]:
+def _with_data(document: dict[str, Any], body: bytes) -> dict[str, Any]:
     """With data as bytes: JSON or text where the content type is one."""
-    content_type = event.get("datacontenttype", "")
+    content_type = document.get("datacontenttype", "")
     if _is_json(content_type):
         try:
-            return _with_json(event, read_json(body))
+            return document | {"data": read_json(body)}
         except LimitExceeded:
             raise
         except (ValueError, RecursionError) as error:
             raise InvalidEvent(f"the data are not the JSON they are said to be: {error}") from None
     if content_type.startswith("text/"):
         try:
-            return event | {"data": body.decode()}
+            return document | {"data": body.decode()}
         except UnicodeDecodeError:
             pass  # another character set: bytes, as they came
-    return event | {"data": body}
-
-
-def _with_json(event: dict[str, Any], data: Any) -> dict[str, Any]:
-    if event["type"] == NATIVE_TYPE:
-        if not isinstance(data, Mapping):
-            raise InvalidEvent(f"the data of {NATIVE_TYPE} are an object of attributes")
-        return dict(flatten(data))
-    if isinstance(data, Mapping):
-        flat = {f"data.{name}": value for name, value in flatten(data).items()}
-        if flat and _unflattened(flat) == data:
-            return event | flat
-        event = event | flat  # what is no attribute stays in the text
-    return event | {"data": json.dumps(data, separators=(",", ":"), ensure_ascii=False)}
-
-
-def _from_base64(text: Any) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (TypeError, ValueError):
-        raise InvalidEvent("data_base64 is not base64") from None
+    return document | {"data_base64": base64.b64encode(body).decode()}
 
 
 # --- out ---
@@ -159,13 +164,30 @@ def _from_base64(text: Any) -> bytes:
 
 def to_json(row: Mapping[str, Any], publisher: str, cursor: str = "") -> dict[str, Any]:
     """An event, with its system columns, as a CloudEvent in JSON."""
-    event = {name: value for name, value in row.items() if name not in (SEQ, TIME)}
-    document = _cloud_event(event)
+    event = {name: value for name, value in row.items() if not is_system_name(name)}
+    document = _as_published(event, row.get(PAYLOAD))
     if document is None:
-        document = _native(event, publisher, row.get(SEQ), row.get(TIME))
+        document = _of_program(event, row, publisher)
     if cursor:
         document[CURSOR] = cursor
     return document
+
+
+def _as_published(event: Mapping[str, Any], payload: object) -> dict[str, Any] | None:
+    """The CloudEvent that an event was published as; None if it was not, or if its attributes are
+    not those of the CloudEvent: filters and grants have seen the attributes alone.
+    """
+    try:
+        document = cloud_event_of(payload)
+        if document is None:
+            return None
+        attributes = _attributes(document)
+    except InvalidInput:
+        return None
+    if attributes.keys() != event.keys():
+        return None
+    is_same_event = all(is_same(event[name], value) for name, value in attributes.items())
+    return document if is_same_event else None
 
 
 def to_binary(row: Mapping[str, Any], publisher: str) -> tuple[dict[str, str], bytes]:
@@ -212,99 +234,58 @@ def gap_event(
     }
 
 
-def _cloud_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The CloudEvent that an event is; None if it has what no CloudEvent can have."""
-    document: dict[str, Any] = {"specversion": "1.0"}
-    flat: dict[str, Any] = {}
-    for name, value in event.items():
-        if name.startswith("data."):
-            if not _is_json_value(value):
-                return None
-            flat[name] = value
-        elif name != "data":
-            if not _is_context(name, value):
-                return None
-            document[name] = json_value(value)
-    if document["specversion"] != "1.0" or document.get("type") == NATIVE_TYPE:
-        return None
-    if not all(document.get(name) for name in _REQUIRED):
-        return None
-    if "data" in event:
-        return _with_whole(document, event["data"])
-    if flat:
-        document["data"] = _unflattened(flat)
-        if document["data"] is None:
-            return None
-    return document
-
-
-def _is_json_value(value: Any) -> bool:
-    return isinstance(value, bool | int | str) or (
-        isinstance(value, float) and math.isfinite(value)
-    )
-
-
-def _is_context(name: str, value: Any) -> bool:
-    """Check whether a CloudEvent can have this attribute, in a type that comes back."""
-    if name in _TEXTS:
-        return isinstance(value, str)
-    if name == "time":
-        return isinstance(value, datetime)
-    return _NAME.fullmatch(name) is not None and (
-        isinstance(value, bool | str)
-        or (isinstance(value, int) and -(2**_INTEGER_BITS) <= value < 2**_INTEGER_BITS)
-    )
-
-
-def _with_whole(document: dict[str, Any], data: Any) -> dict[str, Any] | None:
-    """With data that are kept as one: bytes, text, or JSON as text."""
-    if isinstance(data, bytes):
-        return document | {"data_base64": base64.b64encode(data).decode()}
-    if not isinstance(data, str):
-        return None
-    if not _is_json(document.get("datacontenttype", "application/json")):
-        return document | {"data": data}
-    try:
-        return document | {"data": read_json(data.encode())}
-    except (ValueError, RecursionError):  # or of too many values: LimitExceeded is a ValueError
-        return None
-
-
-def _native(
-    event: Mapping[str, Any], publisher: str, seq: int | None, time: datetime | None
-) -> dict[str, Any]:
+def _of_program(event: Mapping[str, Any], row: Mapping[str, Any], publisher: str) -> dict[str, Any]:
+    """An event that a program published, as a CloudEvent with its data."""
+    data = _data_of_program(event, row.get(PAYLOAD))
+    context = _context_of(data)
+    if context is not None:
+        others = {name: each for name, each in data.items() if name not in context}
+        return context | ({"data": json_value(others)} if others else {})
     document: dict[str, Any] = {
         "specversion": "1.0",
-        "id": str(seq),
+        "id": str(row.get(SEQ)),
         "source": f"/{quote(publisher)}",
         "type": NATIVE_TYPE,
     }
-    if time is not None:
-        document["time"] = json_value(time)
+    if row.get(TIME) is not None:
+        document["time"] = json_value(row[TIME])
     document["datacontenttype"] = "application/json"
-    document["data"] = {name: json_value(value) for name, value in event.items()}
+    document["data"] = json_value(data)
     return document
 
 
-def _unflattened(flat: Mapping[str, Any]) -> Any:
-    """`data.x.y` as nested objects."""
-    whole: dict[str, Any] = {}
-    for name, value in flat.items():
-        *path, last = name.split(".")[1:]
-        part = whole
-        for step in path:
-            inner = part.setdefault(step, {})
-            if not isinstance(inner, dict):  # `data.x` beside `data.x.y`
-                return None
-            part = inner
-        if isinstance(part.get(last), dict):
+def _data_of_program(event: Mapping[str, Any], payload: object) -> Mapping[str, Any]:
+    """What a program published: its attributes, and lists and nested data if they are theirs."""
+    try:
+        if payload is None or cloud_event_of(payload) is not None:
+            return event
+        data: Mapping[str, Any] = data_of(payload, event)
+    except InvalidEvent:
+        return event
+    return data
+
+
+def _context_of(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The context attributes of an event that is to be a CloudEvent of its own type; None if it
+    lacks some, or has one that a CloudEvent cannot have.
+    """
+    context = {"specversion": "1.0"} | {each: data[each] for each in data if each in CONTEXT}
+    if context["specversion"] != "1.0" or context.get("type") == NATIVE_TYPE:
+        return None
+    if not all(context.get(name) for name in _REQUIRED):
+        return None
+    for name, value in context.items():
+        if not isinstance(value, datetime if name == "time" else str):
             return None
-        part[last] = value
-    return whole
+    return {name: json_value(value) for name, value in context.items()}
 
 
 def json_value(value: Any) -> Any:
-    """A value of the model as JSON has it; times, bytes, NaN and infinities are texts."""
+    """A value as JSON has it; times, bytes, NaN and infinities are texts."""
+    if isinstance(value, Mapping):
+        return {str(name): json_value(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [json_value(each) for each in value]
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, bytes):

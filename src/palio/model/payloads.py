@@ -18,8 +18,16 @@ from uuid import UUID
 import msgspec
 
 from palio.errors import InvalidEvent
-from palio.model.events import PAYLOAD, flatten
+from palio.model.events import PAYLOAD, attribute, flatten, is_system_name
 from palio.model.values import Value, checked, is_nan
+
+CONTEXT: Final = frozenset(
+    [
+        *("id", "source", "type", "specversion", "datacontenttype", "dataschema", "subject"),
+        "time",
+    ]
+)
+"""The context attributes of the CloudEvents specification; others are extensions."""
 
 _KEPT: Final = (bytes, bytearray, memoryview, datetime, date, UUID, Decimal)
 """What a typed object keeps for its attributes, which are made of them as of a plain event's."""
@@ -90,17 +98,15 @@ def data_of(payload: object, attributes: Mapping[str, Any]) -> Any:
     """
     document = cloud_event_of(payload)
     try:
-        if document is None:
-            data = msgspec.msgpack.decode(cast(bytes, payload))
-        elif "data_base64" in document:
-            return base64.b64decode(document["data_base64"])
+        if document is not None:
+            data = cloud_data(document)
         else:
-            data = document.get("data")
-        seen = flatten(data) if isinstance(data, Mapping) else {}
+            data = msgspec.msgpack.decode(cast(bytes, payload), type=dict[Any, Any])
+        seen = seen_by_filters(data, is_cloud_event=document is not None)
     except (TypeError, ValueError, msgspec.DecodeError, RecursionError) as error:
         raise InvalidEvent(f"{PAYLOAD} is neither MessagePack nor a CloudEvent: {error}") from None
     for name, value in seen.items():
-        if not any(_is_same(attributes.get(each), value) for each in (name, f"data.{name}")):
+        if not is_same(attributes.get(name), value):
             raise InvalidEvent(
                 f"{PAYLOAD} says {name} = {value!r:.40}, and the attributes of the event do not; "
                 "publish both from the same data"
@@ -108,7 +114,35 @@ def data_of(payload: object, attributes: Mapping[str, Any]) -> Any:
     return data
 
 
-def _is_same(seen: object, value: Value) -> bool:
+def seen_by_filters(data: Any, *, is_cloud_event: bool) -> dict[str, Value]:
+    """The attributes that data give: scalars, those of nested objects under dotted names. Of a
+    CloudEvent those that are called as its context attributes are go under `data.`, and data that
+    are one scalar are `data`.
+
+    >>> seen_by_filters({"id": 7, "size": {"x": 1}}, is_cloud_event=True)
+    {'data.id': 7, 'size.x': 1}
+    """
+    if not isinstance(data, Mapping):
+        is_scalar = is_cloud_event and isinstance(data, bool | int | float | str)
+        return {"data": attribute("data", data)} if is_scalar else {}
+    seen: dict[str, Value] = {}
+    for own, value in flatten(data).items():
+        name = f"data.{own}" if is_cloud_event and own in CONTEXT else own
+        if name in seen:
+            raise InvalidEvent(f"attribute {name!r} occurs twice in the data; rename one of them")
+        if not is_system_name(name):
+            seen[name] = value
+    return seen
+
+
+def cloud_data(document: Mapping[str, Any]) -> Any:
+    """The data of a CloudEvent in JSON."""
+    if "data_base64" in document:
+        return base64.b64decode(document["data_base64"], validate=True)
+    return document.get("data")
+
+
+def is_same(seen: object, value: object) -> bool:
     """True if data with this value give this attribute."""
     if isinstance(seen, float) and isinstance(value, str):  # the digits of a Decimal
         try:

@@ -452,7 +452,15 @@ def _unpacked(rows: DataFrame) -> DataFrame:
         )
     if types.get("time") == "string":
         rows = rows.withColumn("time", functions.to_timestamp(functions.col("time")))
-    return rows
+    if not types.get("data", "").startswith("struct"):
+        return rows
+    # As by HTTP: members of the data have their own names, but for those of context attributes.
+    members = rows.select("data.*").columns
+    named = {each: f"data.{each}" if each in rows.columns else each for each in members}
+    others = [_column((each,)) for each in rows.columns if each != "data"]
+    return rows.select(
+        *others, *(_column(("data", each)).alias(name) for each, name in named.items())
+    )
 
 
 def _flattened(rows: DataFrame) -> DataFrame:

@@ -41,7 +41,9 @@ class Normalize(_Table, frozen=True, kw_only=True):
     json: dict[str, str] = {}
     """Columns that hold JSON, each with the schema of it in Spark's DDL."""
     cloudevents: bool = False
-    """Rows are CloudEvents, with `id`, `source` and `type`; `time` becomes a timestamp."""
+    """Rows are CloudEvents, with `id`, `source` and `type`; `time` becomes a timestamp, and members
+    of `data` columns of their own names, as by HTTP.
+    """
     flatten: bool = True
     """Fields of structs become columns with dotted names; arrays and maps are left out."""
 

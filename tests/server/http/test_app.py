@@ -64,7 +64,7 @@ class Tokens(NamedAuthority):
 
 
 def tokens() -> Tokens:
-    small = palio.parse("data.x < 10")
+    small = palio.parse("x < 10")
     assert isinstance(small, palio.Filter)
     return Tokens(
         {
@@ -151,7 +151,7 @@ async def test_events_of_several_shapes_keep_their_order() -> None:
     async with (
         broker() as server,
         listening(server) as client,
-        Source(client, "/events?filter=EXISTS data.x").open() as events,
+        Source(client, "/events?filter=EXISTS x").open() as events,
     ):
         mixed = [event(n, myext=n if n % 2 else str(n)) for n in range(20)]
         assert (await publish(client, *mixed))["accepted"] == 20
@@ -202,7 +202,8 @@ async def test_an_error_in_a_batch_names_the_event() -> None:
 @pytest.mark.parametrize("extra", [0, 1])
 async def test_texts_of_an_event_are_limited_and_of_a_request_all_are_looked_at(extra: int) -> None:
     async with broker() as server, asked(server) as client:
-        size = MAX_EVENT_TEXT_BYTES - (0 if extra else 1_000)
+        # A text counts as an attribute and within the CloudEvent.
+        size = MAX_EVENT_TEXT_BYTES // 2 - (0 if extra else 1_000)
         long = EVENT | {"data": {"text": "a" * size}}
         body = json.dumps([EVENT | {"data": {"x": 1}}, long])
         answer = await client.post("/events", content=body, headers={"content-type": BATCH_TYPE})
@@ -280,10 +281,10 @@ async def test_nobody_publishes_beyond_a_grant() -> None:
 
 async def test_nobody_hears_beyond_a_grant() -> None:
     async with broker(authority=tokens()) as server, asked(server, tokens()) as client:
-        beyond = {"filters": [{"palio": "data.x > 10"}]}
+        beyond = {"filters": [{"palio": "x > 10"}]}
         answer = await client.post("/subscriptions", json=beyond, headers=bearer("bob"))
         assert (answer.status_code, answer.json()["error"]["type"]) == (403, "NotPermitted")
-        streamed = await client.get("/events?filter=data.x>10", headers=bearer("bob"))
+        streamed = await client.get("/events?filter=x>10", headers=bearer("bob"))
         assert streamed.status_code == 403
 
 
@@ -517,7 +518,7 @@ async def test_subscriptions_by_http_count_by_principal_after_a_restart_too(
 ) -> None:
     signed = Signed(tmp_path)
     alice, bob = (bearer(signed.token(name, subscriptions=1)) for name in ("alice", "bob"))
-    body = {"filters": [{"palio": "data.x > 0"}]}
+    body = {"filters": [{"palio": "x > 0"}]}
     async with signed.running() as (_, client):
         made = [await client.post("/subscriptions", json=body, headers=alice) for _ in range(20)]
         assert [each.status_code for each in made] == [201] + 19 * [413]
@@ -565,7 +566,7 @@ async def test_all_doors_of_a_broker_with_tls_and_tokens(tmp_path: Path) -> None
             refused = await publish_one(client, EVENT)
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
             assert "no token; show a token" in refused.json()["error"]["message"]
-            client.headers.update(token("alice", allow_publish="data.x < 10"))
+            client.headers.update(token("alice", allow_publish="x < 10"))
             assert (await publish_one(client, event(5))).status_code == 202
             assert (await publish_one(client, event(50))).status_code == 403
             assert (await client.get("/events?filter=TRUE")).status_code == 403

@@ -55,7 +55,7 @@ async def test_what_an_identity_advertises_is_published_under_it() -> None:
     ):
         planner = server.connect_local(lambda _message: None, lambda _reason: None)
         planner.send(Hello("client", "planner", PROTOCOL_VERSION, identity="ann"))
-        planner.send(Advertise(1, 1, f"{ENVELOPE} AND data.x > 0"))
+        planner.send(Advertise(1, 1, f"{ENVELOPE} AND x > 0"))
         assert (await publish(client, event(1), query="?as=ann"))["accepted"] == 1
         some = await client.post(
             "/events?as=ann",

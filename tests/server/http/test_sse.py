@@ -15,7 +15,7 @@ from palio.server.http.cursors import CursorFeed, Item
 from palio.server.http.sse import frame, frames
 from tests.server.fronts import Source, broker, event, listening, numbers, publish
 
-DURABLE = {"filters": [{"palio": "EXISTS data.x"}], "config": {"durable": True}}
+DURABLE = {"filters": [{"palio": "EXISTS x"}], "config": {"durable": True}}
 
 
 async def made(client: httpx.AsyncClient, **fields: Any) -> str:
@@ -27,7 +27,7 @@ async def made(client: httpx.AsyncClient, **fields: Any) -> str:
 
 async def test_a_filter_is_streamed_with_its_parameters() -> None:
     async with broker() as server, listening(server) as client:
-        source = Source(client, "/events?filter=data.x < :limit&param.limit=3")
+        source = Source(client, "/events?filter=x < :limit&param.limit=3")
         async with source.open() as events:
             await publish(client, *map(event, (1, 5, 2, 3)))
             assert await numbers(events, 2) == [1, 2]
@@ -35,7 +35,7 @@ async def test_a_filter_is_streamed_with_its_parameters() -> None:
 
 async def test_a_stream_is_resumed_in_its_session_without_loss_or_double() -> None:
     async with broker() as server, listening(server) as client:
-        source = Source(client, await made(client, filters=[{"palio": "EXISTS data.x"}]))
+        source = Source(client, await made(client, filters=[{"palio": "EXISTS x"}]))
         async with source.open() as events:
             await publish(client, *map(event, range(4)))
             assert await numbers(events, 2) == [0, 1]
@@ -119,13 +119,13 @@ async def test_explicit_acknowledgement(tmp_path: Path) -> None:
 
 async def test_a_change_while_nobody_listens_is_in_force_for_who_comes_back() -> None:
     async with broker() as server, listening(server) as client:
-        path = await made(client, filters=[{"palio": "data.x < 10"}])
+        path = await made(client, filters=[{"palio": "x < 10"}])
         source = Source(client, path)
         async with source.open() as events:
             await publish(client, event(1))
             assert await numbers(events, 1) == [1]
         await publish(client, event(2), event(3))  # while the old filter is in force
-        other = {"filters": [{"palio": "data.x > 2"}]}
+        other = {"filters": [{"palio": "x > 2"}]}
         assert (await client.put(path.removesuffix("/events"), json=other)).status_code == 200
         async with source.open() as events:
             await publish(client, event(1), event(20))
@@ -135,7 +135,7 @@ async def test_a_change_while_nobody_listens_is_in_force_for_who_comes_back() ->
 @pytest.mark.parametrize("durable", [False, True])
 async def test_a_filter_changes_under_the_same_identity(durable: bool, tmp_path: Path) -> None:
     def asking(limit: int) -> dict[str, Any]:
-        own = {"filter": "data.x < :limit", "parameters": {"limit": limit}}
+        own = {"filter": "x < :limit", "parameters": {"limit": limit}}
         return {"filters": [{"palio": own}], "config": {"durable": durable}}
 
     query = "?durable=true" if durable else ""
@@ -149,7 +149,7 @@ async def test_a_filter_changes_under_the_same_identity(durable: bool, tmp_path:
             assert changed.json()["palio"]["parameters"] == {"limit": 10}
             await publish(client, event(8), query=query)
             assert await numbers(events, 1) == [8]
-            other = {**asking(0), "filters": [{"palio": "data.x > 100"}]}
+            other = {**asking(0), "filters": [{"palio": "x > 100"}]}
             assert (await client.put(address, json=other)).status_code == 200
             await publish(client, event(9), event(101), query=query)
             assert await numbers(events, 1) == [101]
@@ -159,7 +159,7 @@ async def test_a_change_while_nobody_listens_keeps_the_position(tmp_path: Path) 
     async with broker(tmp_path) as server, listening(server) as client:
         path = await made(client, **DURABLE)
         await publish(client, event(1), query="?durable=true")
-        changed = DURABLE | {"filters": [{"palio": "data.x > 5"}]}
+        changed = DURABLE | {"filters": [{"palio": "x > 5"}]}
         assert (await client.put(path.removesuffix("/events"), json=changed)).status_code == 200
         await publish(client, event(2), event(6), query="?durable=true")
         async with Source(client, path).open() as events:
@@ -197,7 +197,7 @@ async def test_a_slow_consumer_is_bounded_and_told() -> None:
     async with (
         broker(settings=small) as server,
         listening(server, limits={"window_bytes": 200_000}) as client,
-        Source(client, "/events?filter=EXISTS data.x").open() as events,
+        Source(client, "/events?filter=EXISTS x").open() as events,
     ):
         for start in range(0, 600, 10):  # 9 MB: more than the buffers of a connection hold
             await publish(client, *(event(start + n, subject=text) for n in range(10)))
