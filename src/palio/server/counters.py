@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from palio.model.parcels import Parcel
-from palio.protocol.messages import Deliver, Message
+from palio.protocol.messages import Deliver
 
 LATENCY_BOUNDS_S: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
 )
 """From a hop on one machine to an event that waited for a slow subscriber."""
+
+SAMPLE_S: Final = 0.01
+"""Each observation takes microseconds, on a path that takes a single event in a hundred of them."""
 
 
 class Histogram:
@@ -41,34 +43,31 @@ class Histogram:
 
 
 class DeliveryLatency:
-    """Seconds from an event's `$time` to its hand-over to the first of its subscribers here.
-
-    What one turn of the loop writes to a connection is observed once, by its first message, and a
-    batch once for all of its subscribers: a single event among others costs nothing.
+    """Seconds from an event's `$time` to its hand-over to a subscriber's connection, in samples: of
+    the first message of a write, at most one each `SAMPLE_S`.
     """
 
-    __slots__ = ("_newest", "durable", "live")
+    __slots__ = ("_clock", "_due_at", "durable", "live")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.live = Histogram(LATENCY_BOUNDS_S)
         self.durable = Histogram(LATENCY_BOUNDS_S)
         """Of durable queues, whose events may have waited for a subscriber that was away."""
-        self._newest: Parcel | None = None
+        self._clock = clock
+        self._due_at = {self.live: 0.0, self.durable: 0.0}
 
-    def note(self, message: Message) -> None:
-        """Observe a message that is handed over, if it delivers events."""
-        if type(message) is not Deliver:
-            return
-        parcel = message.parcel
+    def sample(self, message: Deliver) -> None:
+        """Observe a message that is handed over, if a sample is due."""
+        histogram = self.durable if message.entry else self.live
+        now, parcel = self._clock(), message.parcel
         column = parcel.shape.system_columns[1]
-        if parcel is self._newest or column < 0 or not parcel.count:
+        if now < self._due_at[histogram] or column < 0 or not parcel.count:
             return
-        self._newest = parcel
+        self._due_at[histogram] = now + SAMPLE_S
         if parcel.values is not None:
             since = parcel.values[column].timestamp()
         else:
             since = parcel.batch.column(column)[0].value / 1e6
-        histogram = self.durable if message.entry else self.live
         histogram.observe(max(0.0, time.time() - since))  # the origin's clock may be ahead
 
 

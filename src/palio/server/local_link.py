@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from palio.protocol.messages import Message
+from palio.protocol.messages import Deliver, Message
 from palio.server.counters import Traffic
 from palio.server.scheduler import LoopScheduler
 from palio.server.transport import Parts, is_large
@@ -173,8 +173,8 @@ class NodeEnd:
     def flush(self) -> None:
         """Hand over what the node has sent. Called by the server at the end of a turn."""
         messages, self._out = self._out, []
-        if messages:
-            self._owner.traffic.latency.note(messages[0])
+        if messages and type(messages[0]) is Deliver:
+            self._owner.traffic.latency.sample(messages[0])
         try:
             for message in messages:
                 if self._has_left:

@@ -29,7 +29,7 @@ from palio.model.limits import MAX_EVENT_TEXT_BYTES
 from palio.model.untrusted import text_bytes
 from palio.protocol.batches import Divisible, is_divisible
 from palio.protocol.limits import GREETING_S, MAX_FRAME_BYTES, MAX_GREETING_BYTES, MAX_REQUEST_BYTES
-from palio.protocol.messages import Bye, EventMessage, Hello, Message, Welcome
+from palio.protocol.messages import Bye, Deliver, EventMessage, Hello, Message, Welcome
 from palio.protocol.wire import Decoder, Encoder, write
 from palio.server.connection_limiter import ConnectionSlot
 from palio.server.counters import Traffic
@@ -295,7 +295,8 @@ class Connection(asyncio.Protocol):
         self._marked = False
         if self._out and self._transport is not None:
             messages, self._out = self._out, []
-            self._owner.traffic.latency.note(messages[0])
+            if type(messages[0]) is Deliver:
+                self._owner.traffic.latency.sample(messages[0])
             encode, buffers = self._encoder.encode, []
             try:
                 for message in messages:
