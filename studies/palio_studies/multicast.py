@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from palio_studies.multicast_claims import CLAIMS, DEAR
 from palio_studies.multicast_network import CLASSES, LATENCY_US
-from palio_studies.multicast_queues import EVENT_BYTES, MATCHING_S, MEGABITS
+from palio_studies.multicast_queues import AMBIENT, EVENT_BYTES, MATCHING_S, MEGABITS
 from palio_studies.multicast_runs import (
-    AMBIENT,
     EVENTS,
     EXAMPLES,
     EXPERIMENTS,
@@ -29,7 +28,6 @@ from palio_studies.multicast_scenes import (
     LEARNED,
     LIKENESS,
     ORDERED,
-    PUBLISHER_REGIONAL,
     REGIONAL,
     SUBSCRIPTIONS,
     THRESHOLD,
@@ -70,7 +68,7 @@ CHOICES: Final = (
     ),
     Choice(
         "ambient load",
-        f"{AMBIENT:.0%} of each link, and swept from 0 to 90%",
+        f"{AMBIENT:.0%} of each link",
         "an average, uniform over the network; its number lost",
         "exponential packets by chance, as large as events on average",
     ),
@@ -119,9 +117,8 @@ CHOICES: Final = (
         f"{GROUPS[Scale.PAPER]:,} groups ({GROUPS[Scale.SMALL]} at small scale), made of "
         f"{LEARNED} times as many events as are counted, drawn before them",
         "about as many groups as CGM; made from the subscriptions, without rare attributes",
-        "It is made of traffic. With 10,230 groups it would take most of the time; a figure "
-        "shows what more groups give. A set that was not learned goes to the cheapest group with "
-        "all of it.",
+        "It is made of traffic. With 10,230 groups it would take most of the time. A set that was "
+        "not learned goes to the cheapest group with all of it.",
     ),
     Choice(
         "precision of neighbours",
@@ -278,13 +275,6 @@ FIGURES: Final = (
         )
         for number, (name, note) in enumerate(PAYS.items(), start=1)
     ),
-    _by_match(
-        "wanted",
-        "How many brokers want an event",
-        Axis("wanted", "brokers of 100 that want an event"),
-        "A low match rate is enough for most brokers to want most events.",
-        lines=(),
-    ),
     _by_degree(
         "regional-intermediate",
         "Effect of regionalism on intermediate links",
@@ -296,45 +286,12 @@ FIGURES: Final = (
         "Effect of regionalism relative to ideal multicast",
         Axis("of_ideal", "intermediate links, times the ideal's", log=True),
     ),
-    _by_degree(
-        "publisher-regional",
-        "The same if events are of their publisher's region",
-        INTERMEDIATE,
-        where={"kind": PUBLISHER_REGIONAL},
-    ),
-    _by_degree(
-        "regionalism-found",
-        "Regionalism that the planner finds in the traffic",
-        Axis("regionalism_found", "regionalism found"),
-        "Of what is wanted together, the share that stays in a region, beyond chance. A "
-        "line for each match rate, in %.",
-        lines=("match",),
-        panels="",
-        where={"kind": REGIONAL, "method": "ideal"},
-    ),
-    _figure(
-        "approximation",
-        Axis("groups", "groups allowed", log=True),
-        "approximation",
-        "What more groups give the approximation",
-        Axis("intermediate", "intermediate links an event"),
-        "A panel for each match rate, in %. 'Sets known': made of the very events that are "
-        "counted, as if every set of brokers had been foreseen.",
-        panels="match",
-    ),
     _of_latency(
         Axis("rate", "events a second in all", log=True),
         "latency",
         "Latency by event rate",
         caption="A panel for each match rate, in %. Means; 30% ambient load.",
-        where={"ambient": AMBIENT, "regionalism": 0.0},
-    ),
-    _of_latency(
-        Axis("ambient", "share of links that other traffic takes"),
-        "latency-ambient",
-        "Latency by ambient load",
-        caption="A panel for each match rate, in %, at 1,000 events a second.",
-        where={"rate": 1_000.0, "regionalism": 0.0},
+        where={"regionalism": 0.0},
     ),
 )
 

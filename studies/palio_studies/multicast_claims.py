@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from palio_studies.checks import listed, needed, rises
 from palio_studies.multicast_network import CLASSES, Extent
 from palio_studies.multicast_queues import MATCHING_S
-from palio_studies.multicast_runs import AMBIENT, COMMON
+from palio_studies.multicast_runs import COMMON
 from palio_studies.multicast_scenes import (
     CLUSTERED,
     LIKENESS,
@@ -392,7 +392,7 @@ def regions_found(results: Results) -> Evidence:
 def _latencies(results: Results) -> dict[tuple[float, float, float], dict[str, float]]:
     """By match rate, degree of regionalism and event rate what each method takes."""
     columns = ["match", "regionalism", "rate", "method"]
-    means = results.mean("latency", "latency_ms", by=columns, ambient=AMBIENT)
+    means = results.mean("latency", "latency_ms", by=columns)
     found: dict[tuple[float, float, float], dict[str, float]] = {}
     for (match, degree, rate, method), mean in means.items():
         case = float(match), float(degree), float(rate)
@@ -441,7 +441,7 @@ def latency_neighbours(results: Results) -> Evidence:
 def latency_rates(results: Results) -> Evidence:
     """Others differ only where events come so fast that they queue."""
     match = max(match for match, *_ in _latencies(results))
-    where = {"match": match, "regionalism": 0.0, "ambient": AMBIENT}
+    where = {"match": match, "regionalism": 0.0}
     clustered, flooded = (
         results.line("latency", "latency_ms", "rate", method=method, **where)
         for method in (CLUSTERED, "flooding")

@@ -24,6 +24,9 @@ MEGABITS: Final = (622.0, 155.0, 100.0)
 MATCHING_S: Final = 0.000_1
 """What a broker takes to match an event with the subscriptions of all."""
 
+AMBIENT: Final = 0.3
+"""The share of each link that other traffic takes."""
+
 FORGOTTEN_AFTER: Final = 10.0
 """Relaxation times after which a queue has forgotten what was in it."""
 
@@ -45,8 +48,6 @@ class LinkQueue:
         self._ambient = ambient
         self._random = random
         self._free_at = self._seen_at = float("-inf")
-        self.busy_s = 0.0
-        """How long it took to send events alone."""
         self._memory_s = FORGOTTEN_AFTER * service_s / (1 - ambient**0.5) ** 2
 
     def sent(self, now: float) -> float:
@@ -55,7 +56,6 @@ class LinkQueue:
             self._let_others_in(now)
         self._free_at = max(self._free_at, now) + self._service_s
         self._seen_at = now
-        self.busy_s += self._service_s
         return self._free_at
 
     def _let_others_in(self, now: float) -> None:
@@ -80,16 +80,6 @@ class EventTimes(NamedTuple):
     """Its columns are the brokers of subscribers."""
 
 
-class Journeys(NamedTuple):
-    """How long events took, and how busy the network was."""
-
-    seconds: Floats
-    """From publishing to a broker that wants the event, which has matched it; each event and
-    each such broker."""
-    busiest: float
-    """The share of the time in which the busiest link sent events."""
-
-
 Branches: TypeAlias = dict[str, list[tuple[str, LinkQueue, float]]]
 """Of a tree: for each node the next ones, the queues on the way there, and how long it takes."""
 
@@ -112,8 +102,10 @@ class QueuedWan:
         """When, a number, which event, where: it comes along a tree; without one it is matched."""
         self._pushed = 0
 
-    def carry(self, traffic: EventTimes, sent: Multicasts) -> Journeys:
-        """Publish all events, and go on until nothing is on its way."""
+    def carry(self, traffic: EventTimes, sent: Multicasts) -> Floats:
+        """Publish all events; the seconds that each takes to each broker that wants it, which has
+        matched it then.
+        """
         places = {name: place for place, name in enumerate(self._wan.brokers)}
         matched_at = dict.fromkeys(self._wan.brokers, 0.0)
         sends: dict[tuple[int, int], list[Masks]] = {}
@@ -138,8 +130,7 @@ class QueuedWan:
                 self._push(matched_at[node], event, node, None)
             else:
                 self._forward(now, event, node, tree)
-        busiest = max(queue.busy_s for queue in self._queues.values())
-        return Journeys(np.array(seconds), busiest / times[-1])
+        return np.array(seconds)
 
     def _push(self, when: float, event: int, node: str, tree: Branches | None) -> None:
         self._pushed += 1
@@ -169,25 +160,21 @@ class QueuedWan:
 
 def run_latency(point: Point) -> list[Row]:
     """How long each method takes, with queues and ambient load."""
-    groups, rate, ambient = (
-        float(point.parameters[name]) for name in ("groups", "rate", "ambient")
-    )
+    rate = float(point.parameters["rate"])
     scene = scene_of(point.parameters, point.seed)
-    plans = scene.plans(int(groups))
+    plans = scene.plans(int(point.parameters["groups"]))
     gaps = scene.random.exponential(1 / rate, len(scene.wanted))
     traffic = EventTimes(np.cumsum(gaps), scene.publishers, scene.wanted)
     rows: list[Row] = []
     for name, made in plans.items():
         sent = multicasts(scene.wan, made, scene.wanted, scene.publishers)
-        found = QueuedWan(scene.wan, ambient, point.seed).carry(traffic, sent)
+        found = QueuedWan(scene.wan, AMBIENT, point.seed).carry(traffic, sent)
         rows.append(
             {
                 "method": name,
-                "latency_ms": 1e3 * float(found.seconds.mean()),
-                "p99_ms": 1e3 * float(np.quantile(found.seconds, 0.99)),
-                "busiest": found.busiest,
+                "latency_ms": 1e3 * float(found.mean()),
                 "matched": _matched_on_the_way(sent, scene.wanted),
-                "deliveries": len(found.seconds),
+                "deliveries": len(found),
                 "wanted": int(scene.wanted.sum()),
             }
         )

@@ -12,18 +12,13 @@ import numpy as np
 
 from palio.language.parsing import parse_filter
 from palio.multicast.clustered import clusters_of, groups_needed, likeness_by_interest, regionalism
-from palio.multicast.listed import flooding, ideal
-from palio.multicast.merging import approximated
-from palio.multicast.plans import GroupPlan
 from palio.simulation.randomness import Randomness
 from palio_studies.multicast_network import CLASSES, Extent, Wan, neighbour_graph
 from palio_studies.multicast_queues import run_latency
 from palio_studies.multicast_scenes import (
     NON_REGIONAL,
-    ORDERED,
     PUBLISHER_REGIONAL,
     REGIONAL,
-    in_order,
     scene_of,
 )
 from palio_studies.names import Scale
@@ -38,8 +33,6 @@ def run_links(point: Point) -> list[Row]:
     regions = [each.tolist() for each in scene.wan.clusters]
     alike = clusters_of(likeness_by_interest(scene.learned), len(regions[0]))
     seen: Row = {
-        "match_found": 100 * scene.match,
-        "decay": scene.decay,
         "wanted": float(scene.wanted.sum(axis=1).mean()),
         "regionalism_found": regionalism(scene.learned, regions),
         "regions_found": _found_together(scene.wan, alike),
@@ -57,20 +50,6 @@ def _found_together(wan: Wan, clusters: list[list[int]]) -> float:
     pairs = [wan.regions[members][:, None] == wan.regions[members] for members in clusters]
     same = sum(int(each.sum()) - len(each) for each in pairs)
     return same / sum(len(each) * (len(each) - 1) for each in pairs)
-
-
-def run_approximation(point: Point) -> list[Row]:
-    """What the approximation makes of some events, beside flooding and what is ideal."""
-    scene = scene_of(point.parameters, point.seed)
-    groups = int(point.parameters["groups"])
-    plans: dict[str, GroupPlan] = {
-        "ideal": ideal(scene.published),
-        ORDERED: in_order(scene.learned, groups),
-        "flooding": flooding(scene.wan.subscribers),
-        "approximated": approximated(scene.learned, groups),
-        "approximated, sets known": approximated(scene.published, groups),
-    }
-    return [{"method": name, **scene.costs(made)} for name, made in plans.items()]
 
 
 def run_groups(point: Point) -> list[Row]:
@@ -184,13 +163,10 @@ GROUPS: Final = _scaled(512, 2_048, 2_048)
 """Of the approximation."""
 STUBS: Final = _scaled((2,), (2,), (4, 8))
 """Stubs of each of the five backbone routers: 100 brokers, or 200 and 400."""
-BUDGETS: Final = _scaled((16, 256, 2_048), (16, 64, 256, 1_024, 4_096), (16_384,))
 
 QUEUED: Final = _scaled(100, 300, 300)
 """Events whose latency is measured."""
 RATES: Final = _scaled((100.0, 8_000.0), (100.0, 1_000.0, 4_000.0, 8_000.0), (1_000.0,))
-AMBIENT: Final = 0.3
-LOADS: Final = _scaled((), (0.0, 0.6, 0.9), (0.95,))
 
 
 def _sizes(scale: Scale) -> dict[str, Any]:
@@ -211,19 +187,11 @@ def _regionalism(scale: Scale) -> Parameters:
     ]
 
 
-def _approximation(scale: Scale) -> Parameters:
-    matches = [1.0] if scale is Scale.SMALL else [0.1, 1.0]
-    return grid(match=matches, events=[EVENTS[scale]], groups=BUDGETS[scale])
-
-
 def _latency(scale: Scale) -> Parameters:
     given: dict[str, Any] = {"kind": [REGIONAL], "events": [QUEUED[scale]], "groups": [512]}
-    by_rate = {"rate": RATES[scale], "ambient": [AMBIENT], **given}
-    by_load = {"rate": [1_000.0], "ambient": LOADS[scale], **given}
     return [
-        *grid(match=[0.1, 1.0], regionalism=[0.0], **by_rate),
-        *grid(match=[1.0], regionalism=[1.0], **by_rate),
-        *grid(match=[0.1, 1.0], regionalism=[0.0], **by_load),
+        *grid(match=[0.1, 1.0], regionalism=[0.0], rate=RATES[scale], **given),
+        *grid(match=[1.0], regionalism=[1.0], rate=RATES[scale], **given),
     ]
 
 
@@ -250,7 +218,6 @@ def _experiment(
 EXPERIMENTS: Final = (
     _experiment("match-rate", run_links, _match_rates, 4.0),
     _experiment("regionalism", run_links, _regionalism, 4.0),
-    _experiment("approximation", run_approximation, _approximation, 3.0),
     _experiment("latency", run_latency, _latency, 3.0),
     _experiment("groups", run_groups, _groups, 0.1, seeds=1),
     _experiment(

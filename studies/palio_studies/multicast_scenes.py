@@ -111,61 +111,30 @@ def drawn_events(random: np.random.Generator, regions: Longs) -> pa.RecordBatch:
     return pa.record_batch(dict(zip(NAMES, [*values.T, regions], strict=True)))
 
 
-class Clientele:
-    """A network and what its clients want, which may change."""
-
-    def __init__(self, parameters: Mapping[str, Value], seed: int) -> None:
-        self.extent = Extent(stubs=int(parameters.get("stubs", Extent().stubs)))
-        self.wan = Wan(self.extent, Randomness(seed))
-        self.random = np.random.default_rng(seed)
-        self.degree = float(parameters.get("regionalism", 0.0))
-        self.decay = decay_for(float(parameters["match"]) / 100, self.degree, self.extent.regions)
-        self._is_local = parameters.get("kind") == PUBLISHER_REGIONAL
-        """Whether events are of the region of their publisher."""
-        self._brokers = np.repeat(np.arange(len(self.wan.subscribers)), SUBSCRIPTIONS)
-        self.interests = self._drawn()
-
-    def _drawn(self) -> Longs:
-        own = self.wan.regions[self._brokers]
-        return drawn_interests(self.random, own, self.decay, self.degree)
-
-    def scene(self, learned: int, count: int) -> Scene:
-        """`learned` events of which plans are made, and `count` by which they are judged."""
-        index = indexed(self.interests, self._brokers)
-        before, now = (self._publish(index, events) for events in (learned, count))
-        return Scene(
-            self.wan,
-            GroupTraffic.counted(self.wan.subscribers, words_of(before.wanted)),
-            now.wanted,
-            now.publishers,
-            len(index.match(now.events).rows) / (count * len(self.interests)),
-            self.decay,
-            self.random,
-        )
-
-    def _publish(self, index: Index, count: int) -> _Published:
-        publishers = self.random.integers(0, self.extent.publishers, count)
-        if self._is_local:
-            regions = self.wan.regions[len(self.wan.subscribers) + publishers]
-        else:
-            regions = self.random.integers(0, self.extent.regions, count)
-        events = drawn_events(self.random, regions)
-        wanted = np.zeros((count, len(self.wan.subscribers)), np.bool_)
-        for broker, rows in index.route(events).items():
-            wanted[:, broker] = rows
-        return _Published(events, publishers, wanted)
-
-
-class _Published(NamedTuple):
-    events: pa.RecordBatch
-    publishers: Longs
-    wanted: Masks
-
-
 def scene_of(parameters: Mapping[str, Value], seed: int) -> Scene:
     """What the parameters and the seed say, and nothing else."""
-    count = int(parameters["events"])
-    return Clientele(parameters, seed).scene(LEARNED * count, count)
+    count, degree = int(parameters["events"]), float(parameters.get("regionalism", 0.0))
+    extent = Extent(stubs=int(parameters.get("stubs", Extent().stubs)))
+    wan, random = Wan(extent, Randomness(seed)), np.random.default_rng(seed)
+    decay = decay_for(float(parameters["match"]) / 100, degree, extent.regions)
+    homes = np.repeat(np.arange(len(wan.subscribers)), SUBSCRIPTIONS)
+    index = indexed(drawn_interests(random, wan.regions[homes], decay, degree), homes)
+
+    def published(events: int) -> tuple[Masks, Longs]:
+        """By event who wants it, and its publisher."""
+        publishers = random.integers(0, extent.publishers, events)
+        if parameters.get("kind") == PUBLISHER_REGIONAL:
+            regions = wan.regions[len(wan.subscribers) + publishers]
+        else:
+            regions = random.integers(0, extent.regions, events)
+        wanted = np.zeros((events, len(wan.subscribers)), np.bool_)
+        for broker, rows in index.route(drawn_events(random, regions)).items():
+            wanted[:, broker] = rows
+        return wanted, publishers
+
+    learned, _ = published(LEARNED * count)
+    traffic = GroupTraffic.counted(wan.subscribers, words_of(learned))
+    return Scene(wan, traffic, *published(count), random)
 
 
 # --- what plans make of it ---
@@ -307,9 +276,6 @@ class Scene(NamedTuple):
     wanted: Masks
     """...and by event who wants it, of those that count."""
     publishers: Longs
-    match: float
-    """The share of pairs of an event and a subscription that match."""
-    decay: float
     random: np.random.Generator
 
     @property

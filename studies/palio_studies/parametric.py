@@ -97,11 +97,6 @@ _FULL: Final = {
         *_adaptation(_highway),
         *_loads(updates_per_s=AT_MOST, window_s=5.0),
     ],
-    "swings": [
-        load
-        for swing_ms, window_s in ((400, 1.2), (1_000, 3.0), (2_000, 5.0))
-        for load in _loads(engine=ENGINES, swing_ms=swing_ms, window_s=window_s)
-    ],
     "scaling": [
         *_scaled(joined=_BOTH),
         *_scaled(engine=RETE, joined=True, updates_per_s=1000),
@@ -135,7 +130,6 @@ def _simulated(name: str, weight: Callable[[Point], float] = _weight) -> Experim
 
 _EXPERIMENTS: Final = (
     _simulated("adaptation"),
-    _simulated("swings"),
     _simulated("scaling"),
     _simulated("service"),
     _simulated("crowd", lambda _: 5000.0),
@@ -192,15 +186,6 @@ _FIGURES: Final = (
         _THROUGHPUT,
         caption="150 subscribers on a mesh. Without joining every broker would get 150,000 "
         "updates a second at the right edge: that is not run.",
-    ),
-    _by_engine(
-        "swings",
-        "AT at 100 updates a second and broker: delay over the length of swings",
-        "swings",
-        Axis("swing_ms", "time from swing to swing, ms"),
-        _DELAY,
-        caption="A delay cannot be longer than the swing in which it is measured: short ones hide "
-        "how late re-subscriptions are.",
     ),
     *(
         Figure(
@@ -340,7 +325,7 @@ _CHOICES: Final = (
         "swings and windows",
         "4 s in 9 s (HTM 5 s); 0.4 s in 1 to 1.2 s where only events are counted",
         "",
-        "a delay longer than a swing cannot be told; `swings` shows what shorter ones hide",
+        "a delay longer than a swing cannot be told",
     ),
 )
 

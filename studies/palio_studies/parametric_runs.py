@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from statistics import mean
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic, Hierarchical
@@ -23,7 +23,7 @@ from palio.routing.messages import Batch, Subscribe, Unsubscribe, Update
 from palio.routing.protocol import Router
 from palio.routing.trees import shortest_paths
 from palio.simulation import Randomness, Topology, connected_random, tree
-from palio_studies.simulator import Delivery, Link, Network, Service
+from palio_studies.simulator import Client, Link, Network, Service
 from palio_studies.simulator.inbox import Envelope
 from palio_studies.simulator.network import RouterFactory
 from palio_studies.simulator.poset_selector import PosetSelector
@@ -34,32 +34,17 @@ BROKERS: Final = 20
 # --- ways to change a value ---
 
 
-class Changing(Protocol):
-    """A client that changes its subscriptions: simulated, or on a connection."""
-
-    received: list[Delivery]
-
-    def subscribe(self, guard: str, values: Mapping[str, int], /) -> int:
-        """Begin a subscription; its key."""
-
-    def change(self, key: int, values: Mapping[str, int], /) -> None:
-        """Change its parameters."""
-
-    def unsubscribe(self, key: int, /) -> None:
-        """End it."""
-
-
-Change: TypeAlias = Callable[[Changing, int, str, int], int]
+Change: TypeAlias = Callable[[Client, int, str, int], int]
 """Of a client, the key of a subscription, its guard and the new value: the key from then on."""
 
 
-def by_update(client: Changing, key: int, _guard: str, value: int) -> int:
+def by_update(client: Client, key: int, _guard: str, value: int) -> int:
     """The parametric way; brokers of the others know SUB and USUB only."""
     client.change(key, {"x": value})
     return key
 
 
-def subscribe_first(client: Changing, key: int, guard: str, value: int) -> int:
+def subscribe_first(client: Client, key: int, guard: str, value: int) -> int:
     """Re-subscription without a gap. (siena's own rules for one identity stay out of the way: a
     filter with a variable stands beside others of its client.)
     """
@@ -68,7 +53,7 @@ def subscribe_first(client: Changing, key: int, guard: str, value: int) -> int:
     return new
 
 
-def unsubscribe_first(client: Changing, key: int, guard: str, value: int) -> int:
+def unsubscribe_first(client: Client, key: int, guard: str, value: int) -> int:
     """Re-subscription without overlap."""
     client.unsubscribe(key)
     return client.subscribe(guard, {"x": value})
@@ -311,7 +296,7 @@ def delay_row(heard: Sequence[AdaptationHeard], window_s: float) -> Row:
 class Swinger:
     """One subscriber and its subscription."""
 
-    def __init__(self, client: Changing, topic: int, operator: str, way: Change, seed: int) -> None:
+    def __init__(self, client: Client, topic: int, operator: str, way: Change, seed: int) -> None:
         attribute = "segment" if operator == "=" else "value"
         self.guard = f"type = {topic} AND {attribute} {operator} :x"
         self.client = client

@@ -13,7 +13,6 @@ from palio.simulation.randomness import Randomness
 from palio_studies.multicast_network import CLASSES, Extent, Wan, neighbour_graph
 from palio_studies.multicast_queues import run_latency
 from palio_studies.multicast_runs import (
-    run_approximation,
     run_endpoints,
     run_groups,
     run_links,
@@ -23,7 +22,6 @@ from palio_studies.multicast_runs import (
 from palio_studies.multicast_scenes import (
     METHODS,
     NON_REGIONAL,
-    ORDERED,
     PUBLISHER_REGIONAL,
     REGIONAL,
 )
@@ -38,11 +36,10 @@ COMMON: dict[str, Value] = {
     "stubs": 1,
     "events": 40,
 }
-QUEUED: dict[str, Value] = {**COMMON, "groups": 20, "rate": 500.0, "ambient": 0.3}
+QUEUED: dict[str, Value] = {**COMMON, "groups": 20, "rate": 500.0}
 RUNS: list[tuple[Run, dict[str, Value]]] = [
     (run_links, {**COMMON, "groups": 20}),
     (run_latency, QUEUED),
-    (run_approximation, {**COMMON, "groups": 20}),
 ]
 
 
@@ -91,20 +88,6 @@ def test_groups_are_as_many_as_plans_have() -> None:
     clusters = [each.tolist() for each in np.array_split(np.arange(14), 3)]
     for row, threshold in zip(rows, (None, 1, 2, 3, 4), strict=True):
         assert row["needed"] == ClusteredGroups(brokers, clusters, threshold).group_count
-
-
-def test_more_groups_waste_less() -> None:
-    few, many = (
-        {
-            row["method"]: row
-            for row in run_approximation(Point("x", {**COMMON, "groups": groups}, 1))
-        }
-        for groups in (2, 30)
-    )
-    for name in ("approximated", ORDERED, "approximated, sets known"):
-        assert float(many[name]["waste"]) < float(few[name]["waste"])
-    assert few["flooding"] == many["flooding"]
-    assert float(many["approximated, sets known"]["waste"]) < float(many["approximated"]["waste"])
 
 
 @pytest.mark.parametrize(

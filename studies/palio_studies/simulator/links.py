@@ -12,29 +12,22 @@ from palio.simulation.agenda import US_PER_MS
 from palio.simulation.randomness import Randomness
 
 _RETRANSMIT_LATENCIES: Final = 3
-"""A reliable link sends what was lost again after this many latencies: 1.5 round trips."""
+"""A link sends what was lost again after this many latencies: 1.5 round trips."""
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """The character of a link. A reliable one (TCP) keeps order, repeats what was lost and drops
-    duplicates, so that faults only delay; on an unreliable one (datagrams) they show.
-
-    >>> Link(latency_ms=5, jitter_ms=1, loss=0.01).reliable
-    True
+    """The character of a link. It keeps order, repeats what was lost and drops duplicates, as TCP
+    does, so that faults only delay.
     """
 
     latency_ms: float = 10.0
     jitter_ms: float = 0.0
     loss: float = 0.0
-    duplication: float = 0.0
-    reordering: float = 0.0
-    """The chance that a datagram is overtaken: it takes up to twice as long."""
     bytes_per_ms: float | None = None
     """Bandwidth; None for no limit. What waits for it waits in order, control batches coalesced."""
     price: float | None = None
     """What a message costs (site-to-site links of siena 6). None for no price: it counts as 1, and
     ways are chosen by time."""
-    reliable: bool = True
 
     @property
     def weight(self) -> int:
@@ -60,41 +53,23 @@ class Direction:
         """What waits for bandwidth."""
         self._random = random
         self._last_us = 0
-        is_steady = link.reliable and not link.jitter_ms and not link.loss
+        is_steady = not link.jitter_ms and not link.loss
         self.steady_us = self._travel() if is_steady and link.bytes_per_ms is None else None
         """How long every message takes, where nothing happens to any."""
 
-    def arrivals(self, now_us: int, size: int) -> list[int]:
-        """The times at which copies of the message arrive: one as a rule, none if it is lost."""
+    def arrival_us(self, now_us: int, size: int) -> int:
+        """When a message that is sent now arrives."""
         link, random = self.link, self._random
         departure = now_us
         if link.bytes_per_ms is not None:
             departure = now_us + round(size / link.bytes_per_ms * US_PER_MS)
             self.free_us = departure
-        if not link.reliable:
-            return self._datagram(departure)
         arrival = departure + self._travel()
         while link.loss and random.chance(link.loss):
             self.lost += 1
             arrival += round(_RETRANSMIT_LATENCIES * link.latency_ms * US_PER_MS)
         self._last_us = max(arrival, self._last_us)
-        return [self._last_us]
-
-    def _datagram(self, departure: int) -> list[int]:
-        link, random = self.link, self._random
-        copies = 2 if link.duplication and random.chance(link.duplication) else 1
-        found = []
-        for _ in range(copies):
-            if link.loss and random.chance(link.loss):
-                self.lost += 1
-                continue
-            travel = self._travel()
-            if link.reordering and random.chance(link.reordering):
-                found.append(departure + travel + round(travel * random.uniform()))
-                continue
-            self._last_us = max(departure + travel, self._last_us)
-            found.append(self._last_us)
-        return found
+        return self._last_us
 
     def _travel(self) -> int:
         link = self.link

@@ -464,11 +464,9 @@ class Network:
             return
         lost = direction.lost
         size = 0 if link.bytes_per_ms is None else size_of(message)
-        for time_us in direction.arrivals(agenda.now_us, size):
-            letter = Envelope(
-                way.source, way.sender, epoch, message
-            )  # each may be joined by itself
-            agenda.at(time_us, MESSAGE, self._arrive, way, letter)
+        time_us = direction.arrival_us(agenda.now_us, size)
+        letter = Envelope(way.source, way.sender, epoch, message)
+        agenda.at(time_us, MESSAGE, self._arrive, way, letter)
         self.costs.lost += direction.lost - lost
 
     def _arrive(self, way: _Way, letter: Envelope) -> None:

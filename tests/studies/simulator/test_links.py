@@ -1,46 +1,32 @@
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from palio.simulation.randomness import Randomness
 from palio_studies.simulator.links import Direction, Link
 
 
-def arrivals(link: Link, count: int = 2000, gap_us: int = 100) -> list[list[int]]:
+def arrivals(link: Link, count: int = 2000, gap_us: int = 100) -> list[int]:
     direction = Direction(link, Randomness(3))
-    return [direction.arrivals(number * gap_us, 100) for number in range(count)]
+    return [direction.arrival_us(number * gap_us, 100) for number in range(count)]
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.2])
-def test_a_reliable_link_keeps_order_and_everything(loss: float) -> None:
-    found = arrivals(Link(latency_ms=5, jitter_ms=20, loss=loss, duplication=0.5, reordering=0.5))
-    times = [time for (time,) in found]
+def test_a_link_keeps_order_and_everything(loss: float) -> None:
+    times = arrivals(Link(latency_ms=5, jitter_ms=20, loss=loss))
     assert times == sorted(times)
     assert min(times) >= 5000
 
 
-def test_loss_on_a_reliable_link_is_delay() -> None:
+def test_loss_is_delay() -> None:
     slow, fast = arrivals(Link(loss=0.3), gap_us=10**6), arrivals(Link(), gap_us=10**6)
     late = sum(one != other for one, other in zip(slow, fast, strict=True))
     assert 500 < late < 700
 
 
-def test_on_an_unreliable_link_faults_show() -> None:
-    found = arrivals(Link(latency_ms=5, loss=0.2, duplication=0.1, reordering=0.1, reliable=False))
-    lost = sum(not each for each in found)
-    twice = sum(len(each) == 2 for each in found)
-    times = [each[0] for each in found if each]
-    overtaken = sum(one > other for one, other in pairwise(times))
-    assert 300 < lost < 500
-    assert 80 < twice < 200
-    assert 50 < overtaken < 250
-
-
 def test_bandwidth_takes_time_for_each_byte() -> None:
     direction = Direction(Link(latency_ms=5, bytes_per_ms=50), Randomness(3))
-    assert direction.arrivals(0, 100) == [7000]
+    assert direction.arrival_us(0, 100) == 7000
     assert direction.free_us == 2000
 
 
