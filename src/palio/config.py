@@ -80,7 +80,7 @@ def explain(error: msgspec.ValidationError, kind: Any) -> tuple[str, str]:
 
 
 def hint(name: str, known: Iterable[str], otherwise: str) -> str:
-    """The known name that a misspelled one is nearest to, or what to say if none is near."""
+    """Return the known name nearest to a misspelled one, or `otherwise` if none is near."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
     return f"did you mean {near[0]}?" if near else otherwise
 

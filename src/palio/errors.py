@@ -1,9 +1,9 @@
 """Every exception that Palio raises on purpose, and nothing else.
 
-A message says what was wrong, where, and what to do about it. The classes are few, so that a
+A message has the problem, its place and the remedy. The classes are few, so that a
 caller can decide by type; the details are attributes, so that a program need not read prose.
 
-docs/reference/api.md tells of each when it is raised and what to do; a test compares them.
+docs/reference/api.md lists for each its cause and remedy; a test compares them.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class NotPermitted(PalioError):
 
 class NotAdvertised(PalioError):
     """Events that no advertisement of their publisher announces were not published, as the routing
-    delivers no others. `count` says how many of what was sent together; the rest is published.
+    delivers no others. `count` is their number in the publication; the rest is published.
     """
 
     def __init__(self, whose: str, *, count: int, of: int) -> None:
@@ -201,7 +201,7 @@ class IllegalMessage(PalioError):
 
 class DamagedFrame(IllegalMessage):
     """A frame whose checksum is not that of its bytes. The connection is made again, the session
-    goes on, and what was damaged is sent again.
+    continues, and the damaged message is retransmitted.
     """
 
 

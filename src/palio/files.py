@@ -3,8 +3,8 @@
 Events, filters and tokens are nobody's business but their owner's. So, whatever the umask:
 
 1. A directory that Palio makes has mode 0700, a file 0600.
-2. What is made *inside* an archive or a set has the readers of its directory: whoever made that
-   directory for a group, or for all, wanted them to read. Others than its owner never write to
+2. What is made *inside* an archive or a set has the readers of its directory: a directory
+   made for a group, or for all, is meant to be read by them. Others than its owner never write to
    files; they write to directories only where a set's own directory lets the group.
 3. The path that a person gave may be a link. Names that Palio gives, below such a path, may not:
    someone who may write there could have a file elsewhere overwritten.
@@ -96,7 +96,7 @@ def is_open_to_others(path: Path) -> bool:
 
 
 def file_mode_in(home: Path) -> int:
-    """The mode of a new file in a directory: its owner's, and to be read by whom it is open to."""
+    """Return the mode of a new file in a directory, readable by the directory's readers."""
     return _mode_in(home) & 0o644
 
 

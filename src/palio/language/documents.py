@@ -1,7 +1,7 @@
 """JSON from outside: read in bounded time; filters of foreign dialects, named by path in errors.
 
 A JSON reader reads a document whole, in one go. Four megabytes of empty lists are a million objects
-and take half a second to make and to let go of. So the parts of what comes as bytes are counted
+and take half a second to make and to let go of. So the parts of a document in bytes are counted
 before it is read.
 """
 
@@ -170,7 +170,7 @@ def shown(value: object) -> str:
 _SHOWN_CHARS: Final = 60
 
 
-# --- what comes as bytes ---
+# --- documents in bytes ---
 
 _MARKS: Final = b",[{"
 """Each part of a document but the first has one of these before it; in a text they mean nothing."""

@@ -68,7 +68,7 @@ class _Part(NamedTuple):
 def _fields(pattern: dict[str, Json], prefix: str, path: str, in_or: bool) -> _Part:
     """All members of an object."""
     if not pattern:
-        raise wrong(path, "an empty object says nothing about an event", "name a field, or drop it")
+        raise wrong(path, "an empty object has no condition", "name a field, or drop it")
     conditions: list[Boolean] = []
     names: frozenset[str] = frozenset()
     for key, value in pattern.items():

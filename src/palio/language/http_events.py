@@ -150,7 +150,9 @@ def _with_data(document: dict[str, Any], body: bytes) -> dict[str, Any]:
         except LimitExceeded:
             raise
         except (ValueError, RecursionError) as error:
-            raise InvalidEvent(f"the data are not the JSON they are said to be: {error}") from None
+            raise InvalidEvent(
+                f"the data are not JSON, as their content type claims: {error}"
+            ) from None
     if content_type.startswith("text/"):
         try:
             return document | {"data": body.decode()}

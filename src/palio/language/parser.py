@@ -345,7 +345,7 @@ class _Pass:
             raise _Misuse("WITHIN bounds a sequence; there is no THEN before it", within)
         if duration.value <= timedelta(0):
             raise _Misuse("WITHIN takes a positive duration, such as 30s", duration)
-        return duration.value  # type: ignore[no-any-return]  # as its token's type says
+        return duration.value  # type: ignore[no-any-return]  # by its token's type
 
 
 _CONDITIONAL: Final = frozenset({"LPAR", "NOT", *_CONNECTIVES})
@@ -447,7 +447,7 @@ def _scalar(node: Node, token: Token) -> Scalar:
     if type(node) not in _SCALARS:
         shown = str(token.value).upper() if isinstance(token.value, str) else token.type
         raise _Misuse(f"a condition stands where {shown} needs a value", token)
-    return node  # type: ignore[no-any-return]  # as its type says
+    return node  # type: ignore[no-any-return]  # by its type
 
 
 _SCALARS: Final = frozenset({Attribute, Literal, Variable, Slot, Arithmetic, Call})

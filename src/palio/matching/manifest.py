@@ -158,7 +158,7 @@ class Loading(Generic[Meta]):
         """An array of a type and one dimension, or of two with so many `columns`.
 
         It is mapped copy-on-write, as kernels expect arrays that may be written to. Without
-        `mapped` it is read, after the map has shown that the file is as long as it says.
+        `mapped` it is read, after the map has shown that the file has its declared length.
         """
         path = self._checked(name)
         try:

@@ -1,6 +1,6 @@
 """Advertisements: the events that a publisher announces, read by rules of their own (siena 3.3).
 
-A text is read in two ways. As a subscription it is a `Filter`, and laws of logic bring it to its
+A text has two readings. As a subscription it is a `Filter`, and laws of logic bring it to its
 canonical form. Those laws are not true of an advertisement: `x = 1 OR (x = 1 AND y = 2)` asks for
 what `x = 1` asks for, but announces events that have a `y`. So an `Advertisement` is built from the
 conditions as they were written, and no filter becomes one.
@@ -299,7 +299,7 @@ def checked_advertisement(given: object) -> Advertisement:
         return given
     hint = "pass the text, or what parse_advertisement makes of it"
     if isinstance(given, Filter):
-        hint = f"a filter no longer has the text that tells what it announces; {hint}"
+        hint = f"a filter no longer has the text that defines its events; {hint}"
     raise InvalidFilter(f"an advertisement is needed here, not a {type(given).__name__}: {hint}")
 
 

@@ -109,7 +109,7 @@ def compare(
     if ignore_case:
         if kind is not Kind.STRING:
             return None
-        operand = fold(operand)  # type: ignore[arg-type]  # a string, as its kind says
+        operand = fold(operand)  # type: ignore[arg-type]  # a string, by its kind
     if op in AFFIX and kind not in (Kind.STRING, Kind.BYTES):
         return None
     if op in STRING_ONLY and (kind is not Kind.STRING or not is_usable(op, str(operand))):

@@ -314,7 +314,7 @@ class Parcel:
         if self.values is not None:
             time = _EPOCH + timedelta(microseconds=time_us)
             return Parcel.lone(publisher, shape, (*self.values, first_seq, time), self.text_bytes)
-        # To add up what columns take costs more than to add to what is known.
+        # Adding up the columns costs more than adding to the known size.
         nbytes = self.nbytes + STAMP_BYTES * self.count
         return Parcel(publisher, stamped(self.batch, first_seq, time_us), None, shape, nbytes)
 

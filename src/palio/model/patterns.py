@@ -181,8 +181,8 @@ class Monitor:
         return complete
 
     def resume(self, after: Place | None, progress: Iterable[Occurrence]) -> None:
-        """Go on, before anything came, from where another monitor had let go an event, with its
-        partial match as far as the steps want it.
+        """Continue, before the first event, from the last event that another monitor released, with
+        its partial match as far as the steps still match it.
         """
         self._released = after
         self._progress = [*progress][: len(self.pattern.steps) - 1]
@@ -193,7 +193,7 @@ class Monitor:
         self._progress.clear()
 
     def rebind(self, values: Bindings) -> None:
-        """Go on with other values: the partial match is kept as far as they still want it."""
+        """Continue with other values; the partial match is kept as far as it still matches."""
         self.values = values
         wanted = takewhile(
             lambda pair: pair[0].matches(pair[1].event, values),

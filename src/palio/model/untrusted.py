@@ -104,7 +104,7 @@ def _batches(
             rows += batch.num_rows
             if check is not None:
                 check(rows, batch.num_columns, 0)
-            batch.validate()  # buffers are as long as their columns say
+            batch.validate()  # buffers have the lengths of their columns
             _check_views(batch, check)
             batch.validate(full=True)
             if check is not None:

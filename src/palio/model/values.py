@@ -331,11 +331,11 @@ def successor(kind: Kind, place: Coordinate) -> Coordinate:
     (9007199254740993, 'a\\x00')
     """
     if kind is Kind.STRING:
-        return place + "\0"  # type: ignore[operator]  # kind says str
+        return place + "\0"  # type: ignore[operator]  # kind is str
     if kind is Kind.NUMBER:
-        return _next_number(place)  # type: ignore[arg-type]  # kind says number
+        return _next_number(place)  # type: ignore[arg-type]  # kind is number
     if kind is Kind.BYTES:
-        return place + b"\0"  # type: ignore[operator]  # kind says bytes
+        return place + b"\0"  # type: ignore[operator]  # kind is bytes
     if kind is Kind.BOOL:
         return TOP if place else True
     return TOP if place >= LAST_TIME else place + 1  # type: ignore[operator]  # microseconds

@@ -62,7 +62,7 @@ class ListedGroups:
         return len(self.groups)
 
     def sends(self, sets: Words, publisher: int = 0) -> Sends:
-        """Choose the groups that carry events. Whom no one group reaches together all get the
+        """Choose the groups that carry events. Brokers without a common group all receive the
         event by links.
         """
         del publisher

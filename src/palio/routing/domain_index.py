@@ -1,6 +1,6 @@
 """`DomainIndex`: boxes of values by attribute, and which of them meet another box.
 
-A *box* says for each attribute which values there may be: an alternative of an advertisement, or
+A *box* has for each attribute its possible values: an alternative of an advertisement, or
 what a conjunction of a filter needs. Each attribute and kind of value has a column of intervals, as
 floats (`measure`), so that a few operations on arrays ask all of them. That decides nearly all:
 
@@ -292,7 +292,7 @@ def _overlap(one: Spans, other: Spans) -> bool:
 
 
 def _against(lows: Floats, highs: Floats, starts: Floats, ends: Floats) -> tuple[Mask, Mask, Mask]:
-    """Tell intervals that touch others (ascending), that surely meet them, that lie in one."""
+    """Select intervals that touch others (ascending), surely meet them, lie in one."""
     if len(starts) == 1:
         return (
             (lows <= ends) & (highs >= starts),

@@ -263,7 +263,7 @@ class Ledger:
         match request:
             case Update(key, values, version):  # the first: it is the most frequent
                 if not self._parametric:
-                    raise IllegalMessage(peer, "this broker knows no Update; subscribe anew")
+                    raise IllegalMessage(peer, "this broker knows no Update; subscribe again")
                 replaced = self._planned_update(peer, request, known)
                 return None if replaced is None else PutValues(key, values, version, replaced)
             case Subscribe(key, filter, values):

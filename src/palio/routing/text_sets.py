@@ -33,7 +33,7 @@ Flags: TypeAlias = npt.NDArray[np.int8]
 
 _ODD, _FULL, _POSITIVE, _START, _PREFIX, _END = (1 << bit for bit in range(6))
 """Flags of a set: it is of no form that is known here; it has all texts but for its tests; it has
-positive tests; its tests want a begin that its interval does not say; its interval wants one; its
+positive tests; its tests want a begin that its interval lacks; its interval wants one; its
 tests want an end."""
 
 MOST_SPANS: Final = 16
@@ -139,7 +139,7 @@ class TextSets:
         return (self._literals, literals), (self._denied, form.denied)
 
     def decide(self, values: KindSet, places: Longs, inside: Mask) -> tuple[Mask, Mask]:
-        """Tell which places, whose intervals touch those of a set, surely have a value in common
+        """Decide which places, whose intervals touch those of a set, surely have a value in common
         with it, and which have to be compared. Those of some are `inside` one of its own.
         """
         flags = np.asarray(self._flags)[places]

@@ -408,5 +408,5 @@ def _exposed(configuration: Configuration) -> Iterator[Problem]:
     if not configuration.tls.cert:
         yield "listen.host", f"{reached} tls.cert and tls.key, or listen on 127.0.0.1"
     if not configuration.auth.keys and not configuration.auth.grants:
-        ways = "auth.keys (tokens), or tls.ca and auth.grants (certificates)"
-        yield "listen.host", f"{reached} {ways}, or listen on 127.0.0.1"
+        options = "auth.keys (tokens), or tls.ca and auth.grants (certificates)"
+        yield "listen.host", f"{reached} {options}, or listen on 127.0.0.1"

@@ -11,11 +11,11 @@
    them stays a stranger's. Brokers' links, and sockets where no principal has to be shown, each are
    holders of their own.
 4. All holders together have a capacity of `INTAKE_BYTES`. Beyond, the client that claims most gives
-   up its oldest unfinished message; one that began a moment ago is let go on, and the newcomer
+   up its oldest unfinished message; one that began a moment ago continues, and the newcomer
    gives up.
 
-A socket takes its slot when it is accepted, before a handshake of TLS, of which a loop tells
-nobody how it ended: a slot that is not held within the time of a handshake is free again.
+A socket takes its slot when it is accepted, before a handshake of TLS, whose end a loop does
+not report: a slot that is not held within the time of a handshake is free again.
 """
 
 from __future__ import annotations

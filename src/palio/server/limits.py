@@ -71,7 +71,7 @@ MAX_COUNT: Final = 1 << 31
 """Any setting that counts something: more sessions or connections than a machine has."""
 
 LEAVE_S: Final = 5.0
-"""How long it waits before that for ways to lead round it; where none can, it does not wait."""
+"""The longest wait before that until routes avoid it; without another path it does not wait."""
 
 GOODBYE_S: Final = 10.0
 """How long a server that stops waits for its connections to take what was sent."""

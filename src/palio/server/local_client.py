@@ -78,7 +78,7 @@ with each message and with why it ends."""
 
 
 class Declined(PalioError):
-    """The node refused something; `kind` is the class of `palio.errors` that says why."""
+    """The node refused something; `kind` names the class of `palio.errors`."""
 
     def __init__(self, failure: Failure) -> None:
         self.kind = failure.kind
@@ -362,7 +362,7 @@ class InternalClient(Application):
         if not self._welcome.done():
             self._welcome.set_exception(_declined(error))
 
-    # --- what the core tells (`client.Application`) ---
+    # --- calls of the core (`client.Application`) ---
 
     def deliver(self, message: Deliver | Gaps) -> None:
         """Queue events for the consumer, who has to sort out duplicates (`Application`)."""

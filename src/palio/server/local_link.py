@@ -87,7 +87,7 @@ class LocalLink:
         return is_open and (self._parts.is_begun or bool(self._waiting))
 
     def proceed(self) -> None:
-        """Hand over what waits, for as long as this turn allows."""
+        """Hand over pending messages, for as long as this turn allows."""
         owner, scheduler = self._owner, self._owner.scheduler
         until = scheduler.slice()
         try:

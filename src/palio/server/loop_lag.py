@@ -4,7 +4,7 @@ A broker's loop serves everybody, so whatever holds it holds everybody up. A tim
 every `LAG_CHECK_S`, or `IDLE_LAG_CHECK_S` while no message comes, measures by how much it is late.
 That includes what no counter of messages sees: fronts, garbage collection, other threads of the
 process, other processes of a busy machine. Beside it is noted how much of the time the loop's own
-thread was computing, which tells the last two from the others.
+thread was computing, which distinguishes the last two from the others.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""`FairScheduler`: how long connections may keep the loop before others, and timers, go on.
+"""`FairScheduler`: how long connections may keep the loop before others, and timers, run.
 
 One read of a socket may hold thousands of messages, and a thousand sockets may be readable at once.
 The work of one turn of the loop is therefore bounded by time:
 
 1. A connection hands over messages until its slice is used up, then goes to the end of a queue. It
-   is not read from until it has handed over what it has, so that what waits is at most one read.
+   is not read from until it has handed over what it has, so that at most one read is pending.
 2. What was sent is written, and the queue served, once a turn, for half of the time that a turn
    has. The other half is for connections that were not waiting: who asks little is answered at once
    beside others that flood.

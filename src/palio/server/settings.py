@@ -57,7 +57,7 @@ Bytes: TypeAlias = Annotated[int, Meta(ge=1_024, le=MAX_BYTES)]
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file; the second argument of each `Meta` is what the documentation says."""
+    """A table of the file; the second argument of each `Meta` is its documentation."""
 
 
 class Broker(_Section, frozen=True, kw_only=True):
@@ -158,7 +158,7 @@ class Tls(_Section, frozen=True, kw_only=True):
 
 
 class Grant(_Section, frozen=True, kw_only=True):
-    """`[auth.grants.NAME]`: what the subject of a certificate may do, as tokens say it too. What is
+    """`[auth.grants.NAME]`: what the subject of a certificate may do, as in tokens. What is
     left out, is not.
     """
 

@@ -30,8 +30,8 @@ class Fleet:
     """Brokers of one network, which all reach each other once it is entered.
 
     `links` are pairs of names, of which the first dials the second; without them every broker dials
-    all before it. `limits` are settings of `[limits]`. A subclass may lead the ways elsewhere: see
-    `url`, `way`, `options` and `launcher`.
+    all before it. `limits` are settings of `[limits]`. A subclass may route connections elsewhere:
+    see `url`, `way`, `options` and `launcher`.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Fleet:
                 is_up = line.startswith(b'{"broker"')
                 output = line if is_up else line + await process.stdout.read()
         except TimeoutError:
-            output = b"it says nothing"
+            output = b"it prints nothing"
         if not output.startswith(b'{"broker"'):
             raise Unreachable(f"broker {name} does not start: {output.decode()}")
 

@@ -382,7 +382,7 @@ async def test_a_body_that_is_packed_is_not_read() -> None:
     ("durable", "body", "told"),
     [
         (False, {"cursor": "1"}, "this subscription is not durable"),
-        (True, {}, "say up to where"),
+        (True, {}, "missing cursor"),
         (True, {"cursor": "1"}, "'1' is no cursor of this subscription"),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_key_that_is_none(tmp_path: Path, text: str, mode: int, problem: str) 
 @on_a_bridge
 def test_off_loopback_a_key_is_needed(tmp_path: Path) -> None:
     with Bridge(1) as bridge, bridge.spaces[0].inside():
-        with pytest.raises(InvalidConfiguration, match=r"multicast\.key: other machines hear"):
+        with pytest.raises(InvalidConfiguration, match=r"multicast\.key: other machines receive"):
             open_groups(multicast(interface=INTERFACE), "b1")
         key = written(tmp_path / "key", "ab" * 32)
         found = open_groups(multicast(interface=INTERFACE, key=key), "b1")

@@ -259,7 +259,7 @@ class _Pass:
         return None if word == "," else self._open.pop().closed()
 
     def _operator(self, level: int, word: str, value: syntax.Expression) -> None:
-        """Go on with a run of this precedence, or begin one."""
+        """Continue a run of this precedence, or begin one."""
         value = self._reduced(value, level + 1)
         if not self._open or self._open[-1].level != level:
             self._open.append(_Open(level, "", self._start))

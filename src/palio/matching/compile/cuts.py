@@ -44,7 +44,7 @@ SMALL_TABLE: Final = 1_024
 """...if they lie this close, or..."""
 
 TABLE_SHARE: Final = 16
-"""...are so many times fewer at the most: tables take 64 bytes a cut, whatever is asked for."""
+"""...are at most so many times fewer: tables take 64 bytes a cut, whatever is asked for."""
 
 _FEW_PLACES: Final = 16
 """Of so few coordinates each is worked out by itself: arrays would cost more."""

@@ -165,7 +165,7 @@ def _end_of_bytes(wanted: Integers, data: Bytes, low: int, high: int) -> int:
 
 @compiled
 def _end_of_characters(wanted: Integers, data: Bytes, low: int, high: int) -> int:
-    """`_first_end` of a run with wildcards: a bit for each beginning of the run tells whether the
+    """`_first_end` of a run with wildcards: a bit for each beginning of the run shows whether the
     text so far ends with it, so that a byte takes a step for each 64 of the run.
     """
     words = (len(wanted) + 63) // 64

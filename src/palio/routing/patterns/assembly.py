@@ -116,8 +116,8 @@ class Assembly:
 
     def missed(self, key: int) -> list[TooLate]:
         """Return the reports of late events under a key; once."""
-        untold, self._unpublished = self._unpublished, {}
-        return [TooLate(key, publisher, *numbers) for publisher, numbers in untold.items()]
+        unpublished, self._unpublished = self._unpublished, {}
+        return [TooLate(key, publisher, *numbers) for publisher, numbers in unpublished.items()]
 
     def release(self, until: datetime, most: int = ALL) -> list[Parts]:
         """Let go what was published by then, at most so many events; the occurrences that this
@@ -141,7 +141,7 @@ class Assembly:
         return len(self._order)
 
     def stop(self) -> AssemblyProgress:
-        """Give up what is known. The assembly is not used after."""
+        """Return the progress. The assembly is not used after."""
         return AssemblyProgress(
             self._monitor.progress,
             tuple(self._held[each] for each in sorted(self._order)),
@@ -149,7 +149,7 @@ class Assembly:
         )
 
     def resume(self, progress: AssemblyProgress) -> None:
-        """Go on from another monitor's state, with what was collected since."""
+        """Continue from another monitor's state, with the events collected since."""
         collected = [self._held[each] for each in sorted(self._order)]
         self._order, self._held = [], {}
         self._monitor = Monitor(self.pattern)

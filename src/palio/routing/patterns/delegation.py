@@ -305,7 +305,7 @@ class Delegation:
         return sends
 
     def _restart(self, standing: PatternSubscription) -> list[Send]:
-        """The provider is gone, and what it knew: continue here with what is known here."""
+        """Continue with the state of this broker, as the provider and its state are gone."""
         self.providers.entrust(standing, None)
         if standing.is_asked_back:
             return self._return(standing)

@@ -96,8 +96,8 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
 
 
 class HeldBack(msgspec.Struct, frozen=True, tag=True):
-    """Events that the sender's monitor holds back, ahead of what says where to continue: of
-    `Returned` if `is_back`, else of `Resume`.
+    """Events that the sender's monitor holds back, before the message with its state:
+    `Returned` if `is_back`, else `Resume`.
     """
 
     key: int

@@ -1,6 +1,6 @@
-"""`Reading`: what came for the assemblies of a broker is held back, and let go a window later.
+"""`Reading`: holds events for the assemblies of a broker, and releases them a window later.
 
-Both are done in slices of some 10 ms, whatever came: `Unread` says why.
+Both are done in slices of some 10 ms, for any input (see `Unread`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Reading:
             self._pass_over(self._standing[number], parcel.numbers[needed[number]], parcel)
 
     def read_up(self, standing: PatternSubscription) -> None:
-        """Before an assembly moves it reads what came for it, as far as there is time for that."""
+        """Read the events of an assembly before it moves, as far as there is time for that."""
         left = MOST_AT_ONCE
         for parcel, mask in self.unread.take(standing.number):
             left -= int(mask.sum())
@@ -71,7 +71,7 @@ class Reading:
                 self._pass_over(standing, parcel.numbers[mask], parcel)
 
     def let_go(self, until: datetime) -> Iterator[tuple[PatternSubscription, list[Parts]]]:
-        """One slice of work: read what came, and if that is all let go what was published by then.
+        """Work one slice: read events, and if none is left release those published by then.
         Gives the patterns that did, each with the occurrences that this completed.
         """
         left = MOST_AT_ONCE - len(self.unread)
@@ -94,7 +94,7 @@ class Reading:
             Occurrence(row[TIME], some.publisher, seq, row)
             for seq, row in zip(some.seqs, some.rows, strict=True)
         )
-        if assembly.has_missed and not had_missed:  # told with others, a window later
+        if assembly.has_missed and not had_missed:  # reported with others, a window later
             self.times.note(standing.number, max(row[TIME] for row in some.rows))
         if assembly.earliest != before or assembly.is_full:
             self.times.plan(standing)

@@ -38,7 +38,7 @@ world, and what clocks of brokers differ by. Every composite notification waits 
 class Patterned:
     """One broker that also assembles patterns, over `Advertised` or a `General` of that.
 
-    What is due by time is fetched with `advance`; `wake` says when.
+    What is due by time is fetched with `advance`, at the time of `wake`.
 
     >>> import palio
     >>> from palio.routing.messages import Batch, Advertise
@@ -70,7 +70,7 @@ class Patterned:
         self._underlay = Underlay(name, inner, selector)
         self.delegation = Delegation(self._underlay)
 
-    # --- what is known ---
+    # --- state ---
 
     is_advertised = True
     takes_advertisements = True

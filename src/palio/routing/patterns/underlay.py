@@ -1,8 +1,8 @@
 """`Underlay`: the router of single events, as the pattern layer uses it.
 
 To that router all monitors of a broker are one more peer, a `SIDE`: it subscribes the steps of what
-is assembled here, offers nothing, and answers every wave at once. What the router tells it is of no
-use to it, since the table of offers is read where it is.
+is assembled here, offers nothing, and answers every wave at once. It ignores the router's
+messages, since the table of offers is read where it is.
 """
 
 from __future__ import annotations

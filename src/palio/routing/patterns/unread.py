@@ -89,7 +89,7 @@ class Unread:
         return missed
 
     def read(self, most: int) -> Iterator[tuple[int, Parcel]]:
-        """Take out what came first for each pattern in turn, until it is about so many events."""
+        """Take out the oldest events of each pattern in turn, up to about so many."""
         while self._waiting and most > 0:
             number = next(iter(self._waiting))
             waiting = self._waiting.pop(number)

@@ -1,1 +1,1 @@
-"""The HTTP front: publishing, subscriptions and the ways in which their events go out."""
+"""The HTTP front: publishing, subscriptions and the delivery of their events."""

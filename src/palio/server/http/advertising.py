@@ -184,7 +184,7 @@ class HttpAdvertisers:
         caller = self._access.caller(request, "as", *known)
         identity = identity_of(request, caller)
         if not identity:
-            raise InvalidInput("say under which identity: ?as=NAME")
+            raise InvalidInput("missing identity: give ?as=NAME")
         return caller, identity
 
     def _advertiser(self, caller: HttpCaller, identity: str) -> _Advertiser:
@@ -217,7 +217,9 @@ class HttpAdvertisers:
 def _filter(request: Request) -> str:
     text = request.query_params.get("filter", "")
     if not text:
-        raise InvalidInput("say what: ?filter=..., and &param.NAME=VALUE for each parameter")
+        raise InvalidInput(
+            "missing filter: give ?filter=..., and &param.NAME=VALUE for each parameter"
+        )
     return text
 
 

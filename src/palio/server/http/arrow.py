@@ -3,11 +3,11 @@
 1. A stream has one schema, and events have many. `?column.NAME=TYPE` names the attributes that
    become columns; without it the first events do. Attributes that do not fit, others or of another
    type, are in the column `$rest`, as JSON.
-2. A row without `$seq` is no event but a gap: `$rest` says what was lost. So every reader sees it,
+2. A row without `$seq` is no event but a gap: `$rest` has the lost range. So every reader sees it,
    also those that know no metadata of batches. A gap waits for the first events if no columns are
    named, but no longer than until the next empty batch is due.
 3. `$cursor`, in the last row of a batch, is where to resume after it.
-4. A stream on which nothing happens has an empty batch now and then, and ends as Arrow says.
+4. An idle stream has an empty batch now and then, and ends with Arrow's end marker.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 A cursor names what its consumer has got. For a durable subscription it is an entry of its queue and
 a row of it, `d.ENTRY.ROW`, with `.e` behind it if that row is the entry's last for this consumer;
-the broker keeps what comes after until it is acknowledged. For others it is a place in the session,
+the broker keeps later events until they are acknowledged. For others it is a place in the session,
 `s.SESSION.POSITION.ROW`; the broker keeps the session for its grace. A row of `-` is before the
 first: such a cursor is given when a feed opens, so that a consumer whose connection breaks before
-the first event loses nothing. A consumer that comes back with its cursor gets what comes after it;
-if that is no longer there, it gets a gap.
+the first event loses nothing. A consumer that returns with its cursor gets the later events;
+if they are no longer available, it gets a gap.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class CursorFeed:
         filter, values, durable = subscription.filter, subscription.values, subscription.durable
         lease_s = subscription.request.config.lease_s
         await client.ask(Subscribe(0, KEY, filter, dict(values), durable, lease_s))
-        # A cursor named a session that is over by now: what came meanwhile is gone.
+        # A cursor named a session that is over by now: events of the meantime are gone.
         self._lost = bool(self._after.session)
         if subscription.durable and self._after.done > 0:
             client.table.acknowledge(KEY, self._after.done)
@@ -278,13 +278,13 @@ class CursorFeed:
         self._client.close()
 
     def leave(self) -> None:
-        """Stop listening for now: what comes in the session's grace can be had with a cursor."""
+        """Disconnect for now; a cursor can fetch the events of the session's grace."""
         if self.subscription.durable:  # its events wait in its queue, whether a session does or not
             self._client.close()
         else:
             self._client.leave()
 
-    # --- what came ---
+    # --- received messages ---
 
     def _read(self, news: News, most: int) -> Iterator[FeedBatch]:
         """Select a consumer's rows of a message, and move its cursor behind them."""
@@ -318,7 +318,7 @@ class CursorFeed:
     def _chosen(self, news: News, message: Deliver) -> list[int]:
         """The rows of a message that the consumer is to have."""
         position = self._position(news, message)
-        # A queue begins again at what was not acknowledged; the cursor says that it was received.
+        # A queue begins again at what was not acknowledged; the cursor proves that it was received.
         if self.subscription.durable and 0 < position < self._after.number:
             return []
         skipped = self._after.row if position == self._after.number else -1
@@ -435,7 +435,7 @@ class Feeds:
 
     async def forget(self, subscription: HttpSubscription) -> None:
         """Have the node forget a durable subscription: by a feed that it does not serve any more,
-        since another took it up, only another can say so.
+        since another resumed it, only another can do so.
         """
         feeds = self.of(subscription.id)
         if feeds:

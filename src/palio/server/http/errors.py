@@ -1,4 +1,4 @@
-"""Errors as answers of HTTP: a status, and a JSON object that says what, where and what to do."""
+"""Errors as answers of HTTP: a status, and a JSON object with problem, place and remedy."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _Any = TypeVar("_Any")
 EVENT_STREAM_TYPE: Final = "text/event-stream"
 
 PING_S: Final = 15.0
-"""A stream on which nothing happens says so this often, so that proxies do not end it."""
+"""The interval of pings on an idle stream, so that proxies do not end it."""
 
 
 def frame(item: Item) -> str:

@@ -1,4 +1,4 @@
-"""Subscriptions by HTTP, and their ways out: event or Arrow stream, WebSocket, webhook."""
+"""Subscriptions by HTTP, and their delivery: event or Arrow stream, WebSocket, webhook."""
 
 from __future__ import annotations
 
@@ -148,12 +148,12 @@ class HttpSubscribers:
         if not known.durable:
             raise InvalidInput("this subscription is not durable: nothing of it is acknowledged")
         if not cursor:
-            raise InvalidInput('say up to where: {"cursor": "..."}, the id of an event')
+            raise InvalidInput('missing cursor: give {"cursor": "..."}, the id of an event')
         await self._feeds.acknowledge(known, cursor)
         return Response(status_code=204)
 
     async def take(self, request: Request) -> Response:
-        """`GET /subscriptions/{id}/batch`: what waits, for who asks rather than listens."""
+        """`GET /subscriptions/{id}/batch`: the backlog, for clients that poll."""
         subscription = self._audible(request, "max", "wait_s", *_arrow_only(request))
         if not subscription.durable:
             raise InvalidInput(

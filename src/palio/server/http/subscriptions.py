@@ -101,7 +101,7 @@ class HttpSubscription(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, id: str, owner: str, request: Request, token: str) -> HttpSubscription:
-        """Checked: `InvalidInput` says what nobody could carry out."""
+        """Check a request; `InvalidInput` names what is impossible."""
         _check(request)
         filter, values = _meaning(request)
         return cls(id, owner, request, str(filter), values, token)
@@ -154,8 +154,8 @@ _OURS: Final = frozenset(
     | {"connection", "keep-alive", "te", "trailer", "upgrade", "expect", "http2-settings"}
     | {"accept-encoding", "idempotency-key"}
 )
-"""Headers that say where a call goes, where it ends, how the connection is used and which call it
-is, in small letters: only the caller can set them."""
+"""Headers of the target, the length, the connection and the identity of a call, in lower case:
+only the caller can set them."""
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"([!-~]([\t -~]*[!-~])?)?")
@@ -250,7 +250,7 @@ def _own(body: Any, path: str) -> tuple[Filter, dict[str, Any]]:
 
 
 def _read(text: str, path: str) -> Filter:
-    """A filter; errors say where its text stands in the document."""
+    """Parse a filter; errors have the place of its text in the document."""
     try:
         return parse_filter(text)
     except ParseError as error:

@@ -49,7 +49,7 @@ async def accept(socket: WebSocket) -> None:
 
 
 async def refuse(socket: WebSocket, error: PalioError) -> None:
-    """Close an accepted connection, and say why in as many words as there is room for."""
+    """Close an accepted connection with the reason, as far as it fits."""
     reason = str(error).encode()[:MAX_REASON_BYTES].decode(errors="ignore")
     await socket.close(TRY_LATER if status_of_error(error) == 503 else REFUSED, reason)
 

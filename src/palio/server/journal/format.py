@@ -1,4 +1,4 @@
-"""The journal's file: one SQLite database in WAL mode, whose rows say what they are.
+"""The journal's file: one SQLite database in WAL mode, with self-describing rows.
 
 | table | a row is |
 |---|---|
@@ -10,7 +10,7 @@
 | `cursors` | an origin: up to where its stream is here |
 | `claims` | the newest claim of a durable subscription |
 | `publishers` | the last number that is kept of a publisher, the latest publisher last |
-| `subscriptions` | a durable subscription that lives at this broker |
+| `subscriptions` | a durable subscription at home at this broker |
 | `bookmarks` | how far the owner of a durable subscription has got |
 | `facts` | a fact about a broker, as JSON |
 | `records` | what a front keeps, such as a subscription made by HTTP |

@@ -3,9 +3,9 @@
 It is the node's `Store`, read on the loop's thread, and it is written by a
 thread of its own. An answer to an append means that it is on the disk: `synchronous=FULL`.
 
-A journal belongs to one broker: it is locked while it is open, and it knows the broker's name. What
-was not written as it is read is never handed out: `JournalDamaged` says which entries, or that the
-file cannot be used at all.
+A journal belongs to one broker: it is locked while it is open, and it knows the broker's name.
+Damaged data are never handed out: `JournalDamaged` names the entries, or reports that the file
+cannot be used at all.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Journal:
         return self._reader.records()
 
     def close(self) -> None:
-        """Write what waits, and let go of the file. Blocks. May be called twice."""
+        """Write pending appends, and close the file. Blocks. May be called twice."""
         self._writer.stop()
         self._reading.close()
         self._connection.close()
@@ -254,7 +254,7 @@ def _make_private(path: Path) -> None:
 
 # --- what is gone ---
 #
-# The journal counts its transactions; its mark (`watermark`) says how many there were. If there
+# The journal counts its transactions; its mark (`watermark`) has their number. If there
 # were more, then the log was cut short, a file was emptied, or an old copy was put in its place:
 #
 # - the range of entries is logged, with the publishers and numbers that the mark knows of;

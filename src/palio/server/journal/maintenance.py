@@ -2,7 +2,7 @@
 
 Nothing is changed in the directory that is read; what is written goes to another one. A broker that
 starts from there reports what is lost (`journal`): the mark beside a copy, or beside what was left
-of a damaged journal, says that there was more.
+of a damaged journal, shows that there was more.
 """
 
 from __future__ import annotations
@@ -253,5 +253,5 @@ def _about(connection: sqlite3.Connection, known: Note | None, key: str) -> str 
         if known is None:
             raise JournalDamaged(f"its {key} cannot be read, nor a mark") from None
         field = {"epoch": "epochs"}.get(key, key)
-        found = getattr(known, field, 1)  # of its log it says nothing, and another one begins
+        found = getattr(known, field, 1)  # without its log, and another one begins
     return found

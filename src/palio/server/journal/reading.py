@@ -196,9 +196,9 @@ def translated_damage(
 # acknowledged. But each transaction is synced before the next one is written, so a broken frame
 # with a later transaction behind it was on the disk and whole: it was acknowledged, and has changed
 # since.
-# SQLite would drop it and all after it in silence; `check_log` says so instead.
+# SQLite would drop it and all after it in silence; `check_log` reports it instead.
 #
-# What it cannot tell from a torn write is a change within the very last transaction; that a log was
+# It cannot distinguish from a torn write a change within the very last transaction; that a log was
 # cut short shows by the mark (`watermark`). A log beside an empty database, which SQLite would
 # remove, is refused too.
 #

@@ -1,6 +1,6 @@
 """`Scribe`: operations as statements, on the connection of the one that writes a journal.
 
-What waits at a broker is a fold of operations (`LogTables`): `palio.node.queues` is the same in
+The backlog of a broker is a fold of operations (`LogTables`): `palio.node.queues` is the same in
 memory, and what `load_log` reads is what the operations made there.
 """
 
@@ -115,7 +115,7 @@ class LogTables:
         self.last_offset = max(self.last_offset, what.first + what.reserved - 1)
 
     def _take(self, subject: str, to: str, sent: dict[str, int]) -> list[tuple[Any, int]]:
-        """Take out what waits for a durable subscription, in order, but for what is in its place
+        """Take out the backlog of a durable subscription, in order, except what is in its place
         and what others may have: its rows, and in which entry.
         """
         query = "SELECT home, place, rows, entry FROM waiting WHERE subject = ? ORDER BY place"
@@ -169,13 +169,15 @@ class Scribe:
         self._note = Note(self._name, self._epochs, commits, 0)
 
     def finish(self) -> Note:
-        """Say, before the commit, how many there were and which offset was the last: each is used
+        """Store, before the commit, their number and the last offset: each is used
         once. What the transaction did is noted.
         """
         note, tables = self._note, self._tables
         note.last_offset, note.time_us = tables.last_offset, self._time_us
-        said = {"commits": note.commits, "time_us": self._time_us}
-        put_about(self._connection, {**said, "log": tables.log, "last_offset": tables.last_offset})
+        counters = {"commits": note.commits, "time_us": self._time_us}
+        put_about(
+            self._connection, {**counters, "log": tables.log, "last_offset": tables.last_offset}
+        )
         note.spans = list(self._spans.values())
         self._begin(note.commits + 1)
         return note

@@ -1,7 +1,7 @@
 """`Watermark`: how far a journal has come, in a file of its own: the watermark.
 
 A log that was cut short, an empty file and an old copy all look like a journal with less in it. The
-mark says how much there was. It is compared when the journal is opened (`journal.begin_epoch`).
+mark has the former size. It is compared when the journal is opened (`journal.begin_epoch`).
 
 1. A note is added after the transaction that it describes is on the disk, and before that is
    acknowledged. So the mark is never ahead of what was synced: what it knows and the journal does

@@ -1,4 +1,4 @@
-"""`Writer`: the one thread that writes a journal. What waits is one transaction (group commit).
+"""`Writer`: the one thread that writes a journal, with group commit of pending appends.
 
 1. An append is answered once, in the order of the appends: `stored` after the commit that holds it
    is on the disk, or `failed` when that could not be.
@@ -43,7 +43,7 @@ times `RELEASE_S`: what lets go comes by itself before something that grows come
 
 WORTHWHILE_PAGES: Final = 4_096
 """Free pages (of 4 KiB) that are worth giving back, if they are more than half of the file; fewer
-are kept for what comes next."""
+are kept for later writes."""
 
 MOVABLE_PAGES: Final = 65_536
 """Pages in use that may be moved for it: 256 MiB, about two seconds in which appends wait."""
@@ -108,7 +108,7 @@ class Writer:
             written.wait()
 
     def stop(self) -> None:
-        """Write what waits, make the file small, and end the thread."""
+        """Write pending appends, compact the file, and end the thread."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()

@@ -52,7 +52,7 @@ class Interface:
 def find_interface(wanted: str, group: str, port: int) -> Interface:
     """The interface of a name or an address; without one, that of the way to a multicast group.
 
-    `InvalidConfiguration` tells which there are, if that is none of them.
+    `InvalidConfiguration` lists the interfaces, if that is none of them.
 
     >>> find_interface("127.0.0.1", "239.195.0.0", 7433).is_loopback
     True

@@ -7,7 +7,7 @@
 ```
 
 1. What cannot be sent at once is dropped and counted: those who lack it ask for it.
-2. Reading is bounded as it is for connections (see `scheduler`). What waits meanwhile is in the
+2. Reading is bounded as it is for connections (see `scheduler`). Input meanwhile is in the
    system's buffer, and what does not fit there is lost and counted.
 3. What this broker sent itself comes back to it where others on the machine receive as well, and is
    dropped unopened.
@@ -43,7 +43,7 @@ from palio.server.settings import Multicast
 
 _SO_MEMINFO: Final = 55
 _DROPS: Final = struct.Struct("=32xI")
-"""Of what `SO_MEMINFO` tells, the ninth number."""
+"""The ninth number of `SO_MEMINFO`."""
 
 
 class Owner(Protocol):
@@ -156,7 +156,7 @@ class GroupSockets:
                 self._fall_behind()
 
     def _advance(self, until: float, owner: Owner) -> bool:
-        """Join, leave and read; tell whether all was done in time."""
+        """Join, leave and read; return whether all was done in time."""
         clock, counters, now = owner.scheduler.clock, self.counters, asyncio.get_running_loop().time
         while self._memberships.step():
             if clock() > until:
@@ -228,7 +228,7 @@ class GroupSockets:
 
 
 def _listener(interface: Interface, port: int) -> socket.socket:
-    """Open a socket that receives what comes to a port on an interface, for all members."""
+    """Open a socket that receives the packets of a port on an interface, for all members."""
     made = socket.socket(interface.family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -245,7 +245,7 @@ def _listener(interface: Interface, port: int) -> socket.socket:
 
 # --- memberships ---
 #
-# Linux lets a socket join 20 addresses (net.ipv4.igmp_max_memberships), and gives what comes for
+# Linux lets a socket join 20 addresses (net.ipv4.igmp_max_memberships), and gives packets for
 # any address that somebody has joined to every socket that is bound to the port. So sockets that
 # are never read join, and the one that is read receives all.
 
@@ -344,7 +344,7 @@ class Memberships:
             holder.setsockopt(socket.IPPROTO_IP, option, request)
 
 
-# --- as the settings say ---
+# --- by the settings ---
 
 
 logger: Final = logging.getLogger("palio.server")
@@ -353,8 +353,8 @@ logger: Final = logging.getLogger("palio.server")
 def open_groups(
     settings: Multicast, broker: str, is_lost: Callable[[], bool] | None = None
 ) -> GroupSockets | None:
-    """Open the sockets for groups; None without multicast. `InvalidConfiguration` says what
-    stands in the way.
+    """Open the sockets for groups; None without multicast. `InvalidConfiguration` has
+    the obstacle.
     """
     if not settings.groups:
         return None
@@ -404,7 +404,7 @@ def _key(settings: Multicast, interface: Interface) -> GroupKey:
         if interface.is_loopback:
             return UNSHARED
         raise InvalidConfiguration(
-            f"multicast.key: other machines hear what is sent on {interface.name}; name a file "
+            f"multicast.key: other machines receive datagrams on {interface.name}; name a file "
             "with a key, the same for all brokers (openssl rand -hex 32), or set "
             "multicast.interface = 127.0.0.1"
         )

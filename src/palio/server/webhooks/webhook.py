@@ -1,12 +1,12 @@
 """Webhooks: a subscription's events posted to its sink, retried, and at last put aside.
 
 1. Nobody is sent anything who did not agree: the sink is asked by `OPTIONS` first (CloudEvents HTTP
-   webhooks, 4.1). Whom the broker may call at all, and how, is the business of `Sinks`.
-2. An answer means what language/webhooks.py says: taken, again, final, or gone, which ends the
+   webhooks, 4.1). `Sinks` decides which sinks the broker may call, and how.
+2. language/webhooks.py classifies answers: taken, again, final, or gone, which ends the
    subscription.
 3. What is not taken goes to the dead-letter address, or else to the log.
-4. Every call says which it is and which try (`webhook-id`, `idempotency-key`, `webhook-attempt`),
-   so that a sink knows what it has had; with a secret it is signed.
+4. Every call has its id (`webhook-id`, `idempotency-key`) and the number of the try
+   (`webhook-attempt`), so that a sink can drop duplicates; with a secret it is signed.
 5. An event is acknowledged to the broker only then: a sink that is away keeps the events
    of a durable subscription at its home; of others the oldest go, and a gap is sent.
 """
@@ -42,7 +42,7 @@ class Gone(PalioError):
 async def ask_leave(sinks: Sinks, owner: str, sink: str, origin: str) -> None:
     """Ask a sink whether it agrees to be sent events from here; `NotTaken` if not.
 
-    The owner gets the same error whatever the reason; the log says which it was.
+    The owner gets the same error whatever the reason; the log has it.
     """
     try:
         answer = await sinks.call(owner, "OPTIONS", sink, {"WebHook-Request-Origin": origin})
@@ -58,7 +58,7 @@ async def ask_leave(sinks: Sinks, owner: str, sink: str, origin: str) -> None:
     raise NotTaken(
         f"the sink {sink!r:.80} was refused or did not agree: webhooks.allow of the broker has to "
         f"allow its address, and it has to answer OPTIONS by 2xx with WebHook-Allowed-Origin: "
-        f"{origin}; the broker's log says which it was"
+        f"{origin}; the broker's log has the reason"
     )
 
 
