@@ -1,0 +1,89 @@
+"""A web service with workers: FastAPI takes orders, workers pack them, a restart loses none.
+
+    pip install fastapi uvicorn
+    palio serve --data orders-broker
+    uvicorn examples.orders_service:app
+    curl localhost:8000/orders -H 'content-type: application/json' \
+         -d '{"id": "1", "price": "9.50", "items": ["tea"]}'
+    curl localhost:8000/orders/1
+
+The service may start before the broker: it waits. An order is acknowledged to the caller once it is
+on the broker's disk, and by the worker once it is packed: a worker that is killed before gets it
+again when it is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from decimal import Decimal
+
+from fastapi import FastAPI, HTTPException, Request
+from pydantic import BaseModel
+
+import palio
+
+BROKER = os.environ.get("PALIO_URL", "palio://localhost:7400")
+
+
+class Order(BaseModel):
+    id: str
+    price: Decimal
+    items: list[str]
+
+
+class Packed(BaseModel):
+    packed: str
+    """The number of the order."""
+    parcels: int
+
+
+async def pack(client: palio.Client) -> None:
+    """The worker: one order after another, each acknowledged when the next is asked for."""
+    orders = await client.subscribe("EXISTS id AND EXISTS price", durable_name="pack", as_=Order)
+    async for order in orders:
+        packed = Packed(packed=order.id, parcels=len(order.items))
+        await client.publish(packed, durable=True)
+
+
+async def follow(client: palio.Client, done: dict[str, Packed]) -> None:
+    """What is known of orders: each process of the service hears of all that are packed."""
+    async for packed in await client.subscribe("EXISTS packed", as_=Packed):
+        done[packed.packed] = packed
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async with palio.connect(BROKER, name="orders", retry=True) as client:
+        app.state.client, app.state.done = client, {}
+        workers = [pack(client), follow(client, app.state.done)]
+        tasks = [asyncio.create_task(worker) for worker in workers]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.post("/orders", status_code=202)
+async def order(order: Order, request: Request) -> dict[str, str]:
+    receipt = await request.app.state.client.publish(order, durable=True, timeout=5.0)
+    return {"id": order.id, "held": receipt.level}
+
+
+@app.get("/orders/{id}")
+async def state(id: str, request: Request) -> Packed:
+    if id not in request.app.state.done:
+        raise HTTPException(404, "it is not packed yet")
+    packed: Packed = request.app.state.done[id]
+    return packed
+
+
+@app.get("/health")
+async def health(request: Request) -> dict[str, bool]:
+    return {"connected": request.app.state.client.is_connected}
