@@ -39,6 +39,11 @@ CLASS: Final = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 UNKNOWN: Final = re.compile(r"\b(?:DESIGN|SEMANTICS|HARD|ANCHORS|STYLE)(?:\.md| [\"\d])")
 """Plans of the project that are not in the repository; docs/concepts/design.md is."""
 
+NAME: Final = re.compile(r"`([A-Z]\w*)(?:\.(\w+))?(?:\([^`\n]*\))?`")
+"""A class or constant, perhaps with a member: names that a rename leaves behind in pages."""
+
+OF_OTHERS: Final = {"PALIO_PYTHON", "PALIO_VENV", "Price", "Uint8Array"}
+"""Names of the Makefile, of JavaScript, and of an example's column."""
 
 README_LINES_MAX: Final = 150
 """A newcomer reads no more before the first link."""
@@ -117,6 +122,18 @@ def test_the_readme_and_quickstarts_stay_short() -> None:
 
 def test_no_document_is_cited_that_a_reader_cannot_open() -> None:
     assert not {path: found for path, text in texts().items() if (found := UNKNOWN.findall(text))}
+
+
+def test_every_class_and_constant_that_a_page_names_exists() -> None:
+    known = OF_OTHERS.union(*(re.findall(r"\w+", texts()[path]) for path in SOURCES))
+    named = {
+        (page, name)
+        for page in PAGES
+        for names in NAME.findall(prose_of(page))
+        for name in filter(None, names)
+    }
+    assert len(named) > 500
+    assert not {(str(page), name) for page, name in named if name not in known}
 
 
 def test_every_file_on_the_way_of_an_event_exists() -> None:
