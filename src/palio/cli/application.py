@@ -16,19 +16,8 @@ import typer
 
 from palio.cli.connecting import DEFAULT_BROKER, BrokerAccess
 
-
-def examples(*commands: str) -> str:
-    r"""Return the end of a help: whole commands, which the tests run.
-
-    >>> examples("topology --json")
-    '\x08\nExamples:\n  palio topology --json'
-    """
-    return "\n  palio ".join(("\b\nExamples:", *commands))  # \b: the lines stay as they are
-
-
 app: Final = typer.Typer(
     help="Content-based publish/subscribe: filters over typed events.",
-    epilog=examples("demo", "serve --http 8400", "sub \"symbol = 'IBM' AND price < 10\""),
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from palio.cli import inputs
-from palio.cli.application import AsJson, FilterText, Parameters, app, examples, with_broker
-from palio.cli.connecting import BrokerAccess, ProgressLine, print_gap
+from palio.cli.application import AsJson, FilterText, Parameters, with_broker
+from palio.cli.connecting import BrokerAccess, ProgressLine
 from palio.cli.reporting import print_status, show
 
 if TYPE_CHECKING:
@@ -50,12 +50,6 @@ class Rolling(NamedTuple):
         return max(0.0, archive.staged_at + self.seconds - time.monotonic())
 
 
-@app.command(
-    epilog=examples(
-        'archive "EXISTS symbol" --output /var/lib/palio/archive',
-        "archive TRUE --broker palio://north --output archive --name quotes --file-s 60",
-    )
-)
 @with_broker
 def archive(  # typer makes an option of each
     access: BrokerAccess,
@@ -89,10 +83,9 @@ def archive(  # typer makes an option of each
     access = access._replace(name=name)
     with Archive(output, name) as opened:
         number = asyncio.run(_archive(filter, access, inputs.bindings(param), opened, rolling))
-        if as_json:
-            show({"events": opened.events, "files": opened.files, "directory": str(output)})
-        else:
-            show(f"{opened.events:,} events archived, {opened.files:,} files written to {output}")
+        document = {"events": opened.events, "files": opened.files, "directory": str(output)}
+        text = f"{opened.events:,} events archived, {opened.files:,} files written to {output}"
+        show(document if as_json else text)
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     return 0
@@ -120,7 +113,7 @@ async def _archive(
                 queue_size=CAPACITY,
                 durable_name=DURABLE,
                 ack="manual",
-                on_gap=print_gap,
+                on_gap=print_status,
             )
             for number in (signal.SIGINT, signal.SIGTERM):  # what is staged is written first
                 loop.add_signal_handler(number, stop, number)

@@ -15,7 +15,6 @@ from palio.cli.reporting import print_status
 
 if TYPE_CHECKING:
     from palio.client.connection import Client
-    from palio.client.events import Gap
 
 DEFAULT_BROKER: Final = "palio://localhost:7400"
 
@@ -81,11 +80,6 @@ class ProgressLine:
         """Take the count away."""
         if self._has_written:
             sys.stderr.write("\r\x1b[K")
-
-
-def print_gap(gap: Gap) -> None:
-    """Let people read what was missed."""
-    print_status(str(gap))
 
 
 class _Warnings(logging.Handler):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
@@ -14,9 +13,7 @@ from palio.cli.application import (
     AsJson,
     FilterText,
     Parameters,
-    app,
     event_argument,
-    examples,
 )
 from palio.cli.inputs import bindings, check_bindings, events, names_a_file, text_of
 from palio.cli.reporting import print_status, show
@@ -26,20 +23,10 @@ if TYPE_CHECKING:
     from palio.model.filters import Filter
 
 
-class Dialect(StrEnum):
-    """The filter languages that `palio convert` reads; each has a module of `palio.language`."""
-
-    CESQL = "cesql"
-    CLOUDEVENTS = "cloudevents"
-    EVENTBRIDGE = "eventbridge"
+Dialect: TypeAlias = Literal["cesql", "cloudevents", "eventbridge"]
+"""The filter languages that `palio convert` reads; each has a module of `palio.language`."""
 
 
-@app.command(
-    epilog=examples(
-        'test "symbol = \'IBM\' AND price < 10" \'{"symbol": "IBM", "price": 9}\'',
-        'test "price < :limit" quotes.jsonl --param limit=10',
-    )
-)
 def test(
     filter: FilterText,
     event: Annotated[str, event_argument("A JSON object or JSON lines")] = "-",
@@ -74,12 +61,6 @@ def test(
     return 0 if matched else 1
 
 
-@app.command(
-    epilog=examples(
-        "explain \"price BETWEEN 5 AND 10 OR symbol LIKE 'I%'\"",
-        'explain "price < :limit" \'{"price": 12}\' --param limit=10',
-    )
-)
 def explain(
     filter: FilterText,
     event: Annotated[
@@ -134,12 +115,6 @@ def explain(
     return 0
 
 
-@app.command(
-    epilog=examples(
-        'convert \'{"exact": {"type": "quote"}}\' --dialect cloudevents',
-        "convert \"symbol = 'IBM'\" --dialect cesql",
-    )
-)
 def convert(
     dialect: Annotated[
         Dialect, typer.Option("--dialect", help="The language that the filter is written in.")
@@ -158,17 +133,14 @@ def convert(
 
     Prints its canonical text in Palio's own.
     """
-    if dialect is Dialect.CESQL:
+    if dialect == "cesql":
         is_text = source != "-" and not names_a_file(source)
     else:
         is_text = source.lstrip().startswith(("{", "["))
     text = text_of(source, is_text=is_text)
     filter: Filter = import_module(f"palio.language.{dialect}").loads(text)
-    if as_json:
-        attributes = sorted(filter.attributes)
-        show({"dialect": dialect, "filter": str(filter), "attributes": attributes})
-    else:
-        show(str(filter))
+    document = {"dialect": dialect, "filter": str(filter), "attributes": sorted(filter.attributes)}
+    show(document if as_json else str(filter))
     return 0
 
 

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from palio.cli.application import AsJson, examples
+from palio.cli.application import AsJson
 from palio.cli.reporting import show
 
 if TYPE_CHECKING:
     from palio.server.journal.maintenance import Findings
 
 journal_commands: Final = typer.Typer(
-    no_args_is_help=True,
-    help="Check, copy and salvage what a broker keeps on its disk.",
-    epilog=examples("journal check /var/lib/palio/north"),
+    no_args_is_help=True, help="Check, copy and salvage what a broker keeps on its disk."
 )
 
 DataDirectory = Annotated[
@@ -27,7 +25,7 @@ NewDirectory = Annotated[
 ]
 
 
-@journal_commands.command("check", epilog=examples("journal check /var/lib/palio/north"))
+@journal_commands.command("check")
 def journal_check(data: DataDirectory, as_json: AsJson = False) -> int:
     """Report what is damaged in a journal; ends with 1 if anything is. The broker may run."""
     from palio.server.journal.maintenance import check
@@ -35,9 +33,7 @@ def journal_check(data: DataDirectory, as_json: AsJson = False) -> int:
     return _show(check(data), as_json=as_json)
 
 
-@journal_commands.command(
-    "backup", epilog=examples("journal backup /var/lib/palio/north /mnt/backup/north")
-)
+@journal_commands.command("backup")
 def journal_backup(data: DataDirectory, new: NewDirectory, as_json: AsJson = False) -> int:
     """Copy a journal as it is now. The broker may be running.
 
@@ -49,9 +45,7 @@ def journal_backup(data: DataDirectory, new: NewDirectory, as_json: AsJson = Fal
     return _show(backup(data, new), as_json=as_json)
 
 
-@journal_commands.command(
-    "salvage", epilog=examples("journal salvage /var/lib/palio/north /var/lib/palio/north-2")
-)
+@journal_commands.command("salvage")
 def journal_salvage(data: DataDirectory, new: NewDirectory, as_json: AsJson = False) -> int:
     """Write what is sound of a damaged journal to another directory; 1 if anything is lost.
 

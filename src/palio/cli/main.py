@@ -19,6 +19,7 @@ from palio import __version__
 from palio.cli.application import AsJson, app
 from palio.cli.archive import archive
 from palio.cli.demo.command import demo
+from palio.cli.examples import end_with_examples
 from palio.cli.filters import convert, explain, test
 from palio.cli.journal import journal_commands
 from palio.cli.peers import peer_commands
@@ -52,7 +53,9 @@ class StudiesCommand(TyperGroup):
                 "this needs the package palio-studies, which is not installed; "
                 "pip install palio-studies"
             )
-        command = typer.main.get_command(found[name].load())
+        commands = found[name].load()
+        end_with_examples(commands, name)
+        command = typer.main.get_command(commands)
         return command.make_context(*arguments, **options)
 
 
@@ -68,7 +71,7 @@ COMMANDS: Final = (
     *(serve, test, explain, convert, match, warm, demo),
     *(pub, sub, advertise, topology, trace, top, archive, replay),
 )
-"""Commands of one word, each the name of its function, in the order of `--help`."""
+"""Commands of one word, each the name of its function."""
 
 GROUPS: Final = {
     "config": config_commands,
@@ -84,9 +87,11 @@ GROUPS: Final = {
 }
 """Commands of two words, by the first."""
 
-app.registered_commands.sort(key=lambda command: COMMANDS.index(command.callback))
+for _command in COMMANDS:
+    app.command()(_command)
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name)
+end_with_examples(app)
 
 EXTRAS: Final = {
     "figures": ("matplotlib",),

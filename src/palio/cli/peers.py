@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from palio.cli.application import AsJson, BrokerName, examples, with_broker
+from palio.cli.application import AsJson, BrokerName, with_broker
 from palio.cli.connecting import BrokerAccess
 from palio.cli.reporting import print_status, show
 
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from palio.client.connection import Client
 
 peer_commands: Final = typer.Typer(
-    no_args_is_help=True,
-    help="Have brokers join a network, or leave it.",
-    epilog=examples("peer list", "peer add palio://south --broker palio://north"),
+    no_args_is_help=True, help="Have brokers join a network, or leave it."
 )
 
 _KINDS: Final = {
@@ -32,9 +30,7 @@ AGAIN_S: Final = 0.2
 """How often it is asked what is left."""
 
 
-@peer_commands.command(
-    epilog=examples("peer drain --broker palio://far", "peer drain --undo --broker palio://far")
-)
+@peer_commands.command()
 @with_broker
 def drain(
     access: BrokerAccess,
@@ -119,7 +115,7 @@ def left(remains: DrainStatus) -> str:
     return words
 
 
-@peer_commands.command(epilog=examples("peer add palio://south --broker palio://north"))
+@peer_commands.command()
 @with_broker
 def add(
     access: BrokerAccess,
@@ -142,7 +138,7 @@ def add(
     return 0
 
 
-@peer_commands.command(epilog=examples("peer remove south --broker palio://north"))
+@peer_commands.command()
 @with_broker
 def remove(access: BrokerAccess, name: BrokerName, as_json: AsJson = False) -> int:
     """Remove the link to a neighbour, once routes avoid it.
@@ -160,7 +156,7 @@ def remove(access: BrokerAccess, name: BrokerName, as_json: AsJson = False) -> i
     return 0
 
 
-@peer_commands.command(name="list", epilog=examples("peer list", "peer list --json"))
+@peer_commands.command(name="list")
 @with_broker
 def list_peers(access: BrokerAccess, as_json: AsJson = False) -> int:
     """Show the neighbours of a broker, and where it dials."""

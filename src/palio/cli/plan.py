@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import typer
 
 from palio import files
 from palio.cli import inputs
-from palio.cli.application import AsJson, examples, with_broker
+from palio.cli.application import AsJson, with_broker
 from palio.cli.connecting import BrokerAccess, ProgressLine
 from palio.cli.plan_traffic import TrafficFiles
 from palio.cli.reporting import print_status, show
@@ -30,24 +29,14 @@ AGAIN_S: Final = 0.1
 """How often it is asked who has joined."""
 
 plan_commands: Final = typer.Typer(
-    no_args_is_help=True,
-    help="Plan which multicast groups carry events to brokers.",
-    epilog=examples("plan show plan.json", "plan apply plan.json --broker palio://north"),
+    no_args_is_help=True, help="Plan which multicast groups carry events to brokers."
 )
 
 
-class Method(StrEnum):
-    """Methods for making a plan."""
-
-    BEST = "best"
-    IDEAL = "ideal"
-    FLOODING = "flooding"
-    CLUSTERED = "clustered"
-    THRESHOLD = "threshold"
-    NEIGHBOURS = "neighbours"
-    APPROXIMATED = "approximated"
-    HYBRID = "hybrid"
-
+Method: TypeAlias = Literal[
+    "best", "ideal", "flooding", "clustered", "threshold", "neighbours", "approximated", "hybrid"
+]
+"""Methods for making a plan."""
 
 Destinations = Annotated[
     Path | None,
@@ -104,12 +93,7 @@ SendPrice = Annotated[
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan that `make` wrote.")]
 
 
-@plan_commands.command(
-    epilog=examples(
-        "plan make --destinations went.jsonl --groups 200 --output plan.json",
-        "plan make --events quotes.parquet --subscriptions wishes.jsonl --output plan.json",
-    )
-)
+@plan_commands.command()
 def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     out: Annotated[
         Path, typer.Option("--output", metavar="PLAN", help="Where the plan is written.")
@@ -119,7 +103,7 @@ def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     subscriptions: Subscriptions = None,
     on_spark: OnSpark = False,
     network: Network = None,
-    method: Annotated[Method, typer.Option(help="How; `best` takes the cheapest.")] = Method.BEST,
+    method: Annotated[Method, typer.Option(help="How; `best` takes the cheapest.")] = "best",
     groups: Groups = 1_000,
     cluster_size: ClusterSize = None,
     threshold: Threshold = None,
@@ -144,7 +128,7 @@ def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     sources = TrafficFiles(destinations, events, subscriptions, network, on_spark)
     traffic, limits = sources.read(limits)
     if before is None:
-        plan, report = planned(traffic, method.value, limits)
+        plan, report = planned(traffic, method, limits)
     else:
         plan, report = _changed(before, traffic, changes, limits)
     _print_basis(report, traffic)
@@ -202,7 +186,7 @@ def _plan_in(path: Path) -> tuple[GroupPlan, dict[str, Any]]:
     return decode(inputs.text_of(str(path), is_text=False).encode())
 
 
-@plan_commands.command(epilog=examples("plan compare --destinations went.jsonl --groups 200"))
+@plan_commands.command()
 def compare(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     destinations: Destinations = None,
     events: Events = None,
@@ -240,9 +224,7 @@ def compare(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     return 0
 
 
-@plan_commands.command(
-    "show", epilog=examples("plan show plan.json", "plan show plan.json --to b1,b2 --source b1")
-)
+@plan_commands.command("show")
 def show_plan(
     plan: PlanFile,
     to: Annotated[
@@ -333,12 +315,7 @@ def _draw(plan: GroupPlan, path: Path) -> None:
 # --- a plan in use ---
 
 
-@plan_commands.command(
-    epilog=examples(
-        "plan apply plan.json --broker palio://north --timeout 60",
-        "plan apply --none --broker palio://north",
-    )
-)
+@plan_commands.command()
 @with_broker
 def apply(
     access: BrokerAccess,

@@ -14,8 +14,6 @@ from palio.cli.application import (
     FilterText,
     Identity,
     Parameters,
-    app,
-    examples,
     with_broker,
 )
 from palio.cli.connecting import UNDER_WAY, BrokerAccess, ProgressLine
@@ -39,12 +37,6 @@ LOOK_S: Final = 30.0
 """Seconds between two looks whether the broker has not turned the client away for good."""
 
 
-@app.command(
-    epilog=examples(
-        'pub \'{"symbol": "IBM", "price": 9.5}\'',
-        "pub quotes.csv --broker palio://north --durable",
-    )
-)
 @with_broker
 def pub(  # typer makes an option of each
     access: BrokerAccess,
@@ -132,12 +124,6 @@ async def _publish(client: Client, source: str, *, durable: StoredAt) -> dict[st
     }
 
 
-@app.command(
-    epilog=examples(
-        "advertise \"region = 'EU'\" --broker palio://north --identity ann",
-        'advertise "EXISTS region" --identity ann --withdraw',
-    )
-)
 @with_broker
 def advertise(  # typer makes an option of each
     access: BrokerAccess,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from palio.cli import inputs
-from palio.cli.application import AsJson, Parameters, app, examples, with_broker
+from palio.cli.application import AsJson, Parameters, with_broker
 from palio.cli.connecting import UNDER_WAY, BrokerAccess, ProgressLine
 from palio.cli.reporting import print_status, show
 from palio.cli.sub import show_event
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from palio.client.events import PublishReceipt
 
 
-@app.command(
-    epilog=examples(
-        "replay archive --broker palio://test --speed 10 --publisher january",
-        "replay archive \"symbol = 'IBM'\" --since 2026-01-31T09:00Z --until 2026-02-01 --print",
-    )
-)
 @with_broker
 def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     access: BrokerAccess,
@@ -81,10 +75,8 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     if errors:
         print_status(_summary(sent, skip))
         raise errors[0]
-    if as_json:
-        show({"events": count, "publisher": publisher})
-    else:
-        show(f"{count:,} events published by {publisher}")
+    text = f"{count:,} events published by {publisher}"
+    show({"events": count, "publisher": publisher} if as_json else text)
     return 0
 
 

@@ -17,8 +17,8 @@ def show(what: str | Mapping[str, Any]) -> None:
     typer.echo(what if isinstance(what, str) else _json(what))
 
 
-def print_status(what: str) -> None:
-    """Let people read a line on stderr, where it is not taken for the command's answer."""
+def print_status(what: object) -> None:
+    """Print a line for people on stderr, where it is not taken for the command's answer."""
     sys.stderr.write(f"palio: {what}\n")
     sys.stderr.flush()
 

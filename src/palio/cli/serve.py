@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from palio.cli.application import AsJson, ConfigFile, app, examples
+from palio.cli.application import AsJson, ConfigFile
 from palio.cli.reporting import show
 from palio.errors import InvalidConfiguration
 from palio.routing.algorithms import ALGORITHMS
@@ -25,20 +25,9 @@ if TYPE_CHECKING:
     from palio.server.run import Running
     from palio.server.settings import Configuration
 
-config_commands: Final = typer.Typer(
-    no_args_is_help=True,
-    help="Show and check settings.",
-    epilog=examples("config show --origin", "config check --config palio.toml"),
-)
+config_commands: Final = typer.Typer(no_args_is_help=True, help="Show and check settings.")
 
 
-@app.command(
-    epilog=examples(
-        "serve --name north --listen 127.0.0.1:7401 --data north --http 8400",
-        "serve --name south --listen 127.0.0.1:7402 --peer palio://127.0.0.1:7401",
-        "serve --config palio.toml",
-    )
-)
 def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     config: ConfigFile = None,
     name: Annotated[str | None, typer.Option(help="The broker's name.")] = None,
@@ -99,11 +88,8 @@ def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
     def announce(broker: Running) -> None:
         name, addresses = broker.server.node.name, broker.addresses
-        if as_json:
-            line = json.dumps({"broker": name, "listening": addresses})
-        else:
-            line = f"{name} listens on {', '.join(addresses.values())}"
-        typer.echo(line)
+        line = json.dumps({"broker": name, "listening": addresses})
+        typer.echo(line if as_json else f"{name} listens on {', '.join(addresses.values())}")
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
@@ -171,9 +157,7 @@ def leave_out_pandas() -> None:
 # --- settings ---
 
 
-@config_commands.command(
-    "show", epilog=examples("config show", "config show --config palio.toml --origin")
-)
+@config_commands.command("show")
 def config_show(
     config: ConfigFile = None,
     origin: Annotated[bool, typer.Option("--origin", help="Show where each was set.")] = False,
@@ -193,19 +177,15 @@ def config_show(
     return 0
 
 
-@config_commands.command(
-    "check", epilog=examples("config check", "config check --config palio.toml --json")
-)
+@config_commands.command("check")
 def config_check(config: ConfigFile = None, as_json: AsJson = False) -> int:
     """Check the settings and the files that they name; ends with 2 and lists all mistakes.
 
     The broker may be running. Its ports and the content of its data directory are not looked at.
     """
     changed = sum(each.origin != "default" for each in _checked(config).settings)
-    if as_json:
-        show({"valid": True, "set": changed})
-    else:
-        show(f"The configuration is good: {changed} settings, the others have their defaults")
+    text = f"The configuration is good: {changed} settings, the others have their defaults"
+    show({"valid": True, "set": changed} if as_json else text)
     return 0
 
 
@@ -228,7 +208,6 @@ def _assignment(setting: Setting) -> str:
 # --- kernels ---
 
 
-@app.command(epilog=examples("warm"))
 def warm(as_json: AsJson = False) -> int:
     """Compile the matching engine's kernels.
 
@@ -249,8 +228,6 @@ def warm(as_json: AsJson = False) -> int:
         show("another process compiles them; this one waits for it")
     warming.warm()
     seconds = perf_counter() - start
-    if as_json:
-        show({"seconds": round(seconds, 3)})
-    else:
-        show(f"The kernels are compiled and cached: {seconds:.1f} s")
+    text = f"The kernels are compiled and cached: {seconds:.1f} s"
+    show({"seconds": round(seconds, 3)} if as_json else text)
     return 0

@@ -8,16 +8,15 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from threading import Event
 from time import perf_counter
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
-from palio.cli.application import AsJson, app, examples
+from palio.cli.application import AsJson
 from palio.cli.reporting import print_status, show
 from palio.errors import InvalidInput, PalioError
 
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
     from palio.spark.sets import SubscriptionSet
 
 pipeline_commands: Final = typer.Typer(
-    no_args_is_help=True,
-    help="Run a data pipeline on Spark, or check it.",
-    epilog=examples("pipeline check pipeline.toml", "pipeline run pipeline.toml"),
+    no_args_is_help=True, help="Run a data pipeline on Spark, or check it."
 )
 
 REJECTS: Final = "_rejects.jsonl"
@@ -38,27 +35,16 @@ REJECTS: Final = "_rejects.jsonl"
 SHOWN_REJECTS: Final = 3
 
 
-class How(StrEnum):
-    """The kinds of result that `palio match` writes."""
+How: TypeAlias = Literal["pairs", "any", "count"]
+"""The kinds of result that `palio match` writes."""
 
-    PAIRS = "pairs"
-    ANY = "any"
-    COUNT = "count"
-
-
-_NOUNS: Final = {
-    How.PAIRS: "pairs of event and subscription",
-    How.ANY: "events",
-    How.COUNT: "counts of subscriptions",
+_NOUNS: Final[dict[How, str]] = {
+    "pairs": "pairs of event and subscription",
+    "any": "events",
+    "count": "counts of subscriptions",
 }
 
 
-@app.command(
-    epilog=examples(
-        "match quotes.parquet --subscriptions subscriptions.jsonl --output matches",
-        "match quotes.jsonl --subscriptions subscriptions.jsonl --output counts --how count",
-    )
-)
 def match(
     events: Annotated[
         str,
@@ -80,7 +66,7 @@ def match(
     how: Annotated[
         How,
         typer.Option(help="Events with each subscription they match, with any, or counts."),
-    ] = How.PAIRS,
+    ] = "pairs",
     key: Annotated[
         str | None,
         typer.Option(metavar="COLUMN", help="What to call an event by; else its file and row."),
@@ -145,11 +131,11 @@ def _written(
 
     source: DataFrame | Path = events
     if events.suffix in JSON_LINES:
-        if key is None and how is not How.COUNT:
+        if key is None and how != "count":
             raise InvalidInput("events in JSON lines need --key, the column that identifies them")
         source = spark.read.json(str(events))
-    columns = None if how is How.COUNT else [key] if key is not None else ["$file", "$row"]
-    found = palio.spark.match(source, standing, how.value, columns)
+    columns = None if how == "count" else [key] if key is not None else ["$file", "$row"]
+    found = palio.spark.match(source, standing, how, columns)
     for name in ("file", "row"):
         found = found.withColumnRenamed(f"${name}", name)
     print_status("matching")
@@ -193,7 +179,7 @@ PipelineFile = Annotated[
 ]
 
 
-@pipeline_commands.command("run", epilog=examples("pipeline run pipeline.toml"))
+@pipeline_commands.command("run")
 def pipeline_run(file: PipelineFile, as_json: AsJson = False) -> int:
     """Run a pipeline: read, normalize, match, find sequences, write, report.
 
@@ -223,7 +209,7 @@ def pipeline_run(file: PipelineFile, as_json: AsJson = False) -> int:
     return 0
 
 
-@pipeline_commands.command("check", epilog=examples("pipeline check pipeline.toml"))
+@pipeline_commands.command("check")
 def pipeline_check(file: PipelineFile, as_json: AsJson = False) -> int:
     """Check a pipeline and print its steps, without starting Spark."""
     from palio.spark.pipeline import explain
@@ -231,10 +217,8 @@ def pipeline_check(file: PipelineFile, as_json: AsJson = False) -> int:
 
     plan = read_plan(file)
     lines = explain(plan)
-    if as_json:
-        show({"valid": True, "pipeline": plan.name, "plan": lines})
-    else:
-        show("\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)))
+    text = "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
+    show({"valid": True, "pipeline": plan.name, "plan": lines} if as_json else text)
     return 0
 
 

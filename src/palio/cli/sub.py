@@ -14,11 +14,9 @@ from palio.cli.application import (
     FilterText,
     Identity,
     Parameters,
-    app,
-    examples,
     with_broker,
 )
-from palio.cli.connecting import BrokerAccess, print_gap
+from palio.cli.connecting import BrokerAccess
 from palio.cli.reporting import print_status, show
 from palio.errors import InvalidEvent, PalioError, Unsettled
 
@@ -28,20 +26,9 @@ if TYPE_CHECKING:
     from palio.client.subscription import Subscription
 
 
-subscription_commands: Final = typer.Typer(
-    no_args_is_help=True,
-    help="End subscriptions.",
-    epilog=examples('subscription cancel "price > 0" --identity ann'),
-)
+subscription_commands: Final = typer.Typer(no_args_is_help=True, help="End subscriptions.")
 
 
-@app.command(
-    epilog=examples(
-        "sub \"symbol = 'IBM' AND price < :limit\" --param limit=10",
-        'sub "EXISTS order" --broker palio://north --name ann --durable orders --json',
-        "sub \"alarm = 1 THEN door = 'open' WITHIN 1m\" --count 1",
-    )
-)
 @with_broker
 def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     access: BrokerAccess,
@@ -91,7 +78,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         subscription = await client.subscribe(
             filter,
             values,
-            on_gap=print_gap,
+            on_gap=print_status,
             durable_name=durable,
             ack="manual" if durable else "auto",
             max_events=None if durable else count or None,
@@ -191,12 +178,7 @@ def _jsonable(value: Any) -> str:
     return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
 
 
-@subscription_commands.command(
-    epilog=examples(
-        'subscription cancel "price > 0" --identity ann',
-        "subscription cancel TRUE --identity ann --delete --broker palio://north",
-    )
-)
+@subscription_commands.command()
 @with_broker
 def cancel(
     access: BrokerAccess,
@@ -218,9 +200,6 @@ def cancel(
     values = inputs.bindings(param)
     access = access._replace(identity=identity)
     ended = access.ask(lambda client: client.cancel(filter, values, delete=delete))
-    if as_json:
-        show({"identity": identity, "cancelled": ended})
-        return 0
-    subscriptions = "subscription" if ended == 1 else "subscriptions"
-    show(f"{ended:,} {subscriptions} of {identity} cancelled")
+    text = f"{ended:,} {'subscription' if ended == 1 else 'subscriptions'} of {identity} cancelled"
+    show({"identity": identity, "cancelled": ended} if as_json else text)
     return 0

@@ -12,26 +12,18 @@ import typer
 
 from palio import files
 from palio.cli import inputs
-from palio.cli.application import AsJson, examples
+from palio.cli.application import AsJson
 from palio.cli.reporting import show
 from palio.errors import InvalidInput, NotAuthenticated
 
 if TYPE_CHECKING:
     from palio.server.tokens import Claims, Header
 
-keys_commands: Final = typer.Typer(
-    no_args_is_help=True,
-    help="Make and list the keys of tokens.",
-    epilog=examples("keys create north", "keys list keys"),
-)
-token_commands: Final = typer.Typer(
-    no_args_is_help=True,
-    help="Make and read tokens.",
-    epilog=examples("token create ann --key signing --allow-subscribe TRUE --output ann.token"),
-)
+keys_commands: Final = typer.Typer(no_args_is_help=True, help="Make and list the keys of tokens.")
+token_commands: Final = typer.Typer(no_args_is_help=True, help="Make and read tokens.")
 
 
-@keys_commands.command("create", epilog=examples("keys create north"))
+@keys_commands.command("create")
 def keys_create(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Where the private key goes.")],
     as_json: AsJson = False,
@@ -48,7 +40,7 @@ def keys_create(
     return 0
 
 
-@keys_commands.command("list", epilog=examples("keys list signing.pub", "keys list keys"))
+@keys_commands.command("list")
 def keys_list(
     path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A public key, or many.")],
     as_json: AsJson = False,
@@ -61,14 +53,7 @@ def keys_list(
     return 0 if numbers else 1
 
 
-@token_commands.command(
-    "create",
-    epilog=examples(
-        'token create ann --key signing --allow-subscribe "price < 10" --output ann.token',
-        "token create north --broker-key north.pub --key signing --allow-publish TRUE "
-        "--allow-subscribe TRUE --output north.token",
-    ),
-)
+@token_commands.command("create")
 def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
     key: Annotated[Path, typer.Option(metavar="FILE", help="The private key that signs it.")],
@@ -140,9 +125,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     return 0
 
 
-@token_commands.command(
-    "inspect", epilog=examples("token inspect ann.token", "token inspect ann.token --keys keys")
-)
+@token_commands.command("inspect")
 def token_inspect(
     token: Annotated[
         str, typer.Argument(metavar="FILE", help="Holds the token; - for standard input.")
@@ -176,7 +159,7 @@ def token_inspect(
     return 1 if expired or (keys is not None and problem) else 0
 
 
-@token_commands.command("revoke", epilog=examples("token revoke ann.token --file revoked"))
+@token_commands.command("revoke")
 def token_revoke(
     token: Annotated[
         str, typer.Argument(metavar="ID|FILE|-", help="A token's id, or a file with the token.")

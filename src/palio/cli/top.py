@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self
 
 import typer
 
-from palio.cli.application import AsJson, app, examples, with_broker
+from palio.cli.application import AsJson, with_broker
 from palio.cli.connecting import BrokerAccess
 from palio.cli.reporting import show
 from palio.errors import InvalidInput, NoAnswer, NotPermitted, Unreachable
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.console import Console
+    from rich.text import Text
 
     from palio.client.connection import Client
 
@@ -52,7 +52,6 @@ def figures(before: Sample, now: Sample) -> dict[str, Any]:
     return {**now.status, "per_second": rates}
 
 
-@app.command(epilog=examples("top", "top --broker palio://north --once --json"))
 @with_broker
 def top(
     access: BrokerAccess,
@@ -225,26 +224,11 @@ def _bytes(count: int) -> str:
     return f"{size:.1f} GiB"
 
 
-def _frame(now: Mapping[str, Any], problem: str = "") -> RenderableType:
-    from rich.console import Group
+def _frame(now: Mapping[str, Any], problem: str = "") -> Text:
     from rich.text import Text
 
-    parts: list[RenderableType] = []
-    for heading, rows in _sections(now):
-        parts += [Text(heading, style="bold"), _table(rows)]
-    parts.append(Text(problem or "Ctrl-C ends this", style="red" if problem else "dim"))
-    return Group(*parts)
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2), pad_edge=True)
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    for row in rows:
-        style = "red" if "DOWN" in row else ""
-        table.add_row(*(Text(cell, style=style) for cell in row))
-    return table
+    frame = Text(no_wrap=True)
+    for line in _plain(now):
+        style = "red" if "DOWN" in line else "" if line.startswith(" ") else "bold"
+        frame.append(f"{line}\n", style)
+    return frame.append(problem or "Ctrl-C ends this", "red" if problem else "dim")

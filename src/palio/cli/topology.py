@@ -12,9 +12,7 @@ from palio.cli import inputs
 from palio.cli.application import (
     AsJson,
     BrokerName,
-    app,
     event_argument,
-    examples,
     with_broker,
 )
 from palio.cli.connecting import BrokerAccess
@@ -24,11 +22,7 @@ from palio.errors import InvalidInput
 if TYPE_CHECKING:
     from palio.client.answers import PlanInUse
 
-broker_commands: Final = typer.Typer(
-    no_args_is_help=True,
-    help="Remove brokers of a network.",
-    epilog=examples("broker remove far"),
-)
+broker_commands: Final = typer.Typer(no_args_is_help=True, help="Remove brokers of a network.")
 
 _STANDINGS: Final = {
     "": "",
@@ -40,7 +34,6 @@ _STANDINGS: Final = {
 """The words for a broker's part in the plan in use."""
 
 
-@app.command(epilog=examples("topology", "topology --broker palio://north --json"))
 @with_broker
 def topology(access: BrokerAccess, as_json: AsJson = False) -> int:
     """Show the brokers of a network and their links."""
@@ -130,7 +123,7 @@ def _keeps(broker: Mapping[str, Any], lead: str) -> Iterator[str]:
         yield f"{lead}keeps events for {subscription}"
 
 
-@broker_commands.command(epilog=examples("broker remove far --broker palio://north"))
+@broker_commands.command()
 @with_broker
 def remove(access: BrokerAccess, name: BrokerName, as_json: AsJson = False) -> int:
     """Remove a broker that was stopped and will not come back.
@@ -142,7 +135,6 @@ def remove(access: BrokerAccess, name: BrokerName, as_json: AsJson = False) -> i
     return 0
 
 
-@app.command(epilog=examples('trace \'{"symbol": "IBM", "price": 9}\'', "trace event.jsonl --json"))
 @with_broker
 def trace(
     access: BrokerAccess,

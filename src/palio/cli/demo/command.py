@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from palio.cli.application import AsJson, app, examples
+from palio.cli.application import AsJson
 
 
-@app.command(epilog=examples("demo", "demo --seconds 20 --rate 1000 --no-spark"))
 def demo(
     seconds: Annotated[
         float, typer.Option(min=0.1, max=600, help="How long the market is open.")

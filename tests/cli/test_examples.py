@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,13 +16,11 @@ import pytest
 import typer
 
 from palio.cli.application import app
-from palio.cli.main import STUDIES_COMMANDS
+from palio.cli.examples import EXAMPLES, MOST
+from palio.cli.main import ENTRY_POINTS
 from palio.server.keyfiles import create_key
 from tests.cli.brokers import broker
 from tests.cli.helpers import Palio
-
-MOST: Final = 3
-"""Examples of one help: more are a manual."""
 
 RUN: Final = (
     *("test", "explain", "convert", "config show", "config check", "keys create", "keys list"),
@@ -35,20 +34,25 @@ URL: Final = "palio://north"
 """The broker of the examples."""
 
 
-def commands() -> Iterator[tuple[str, Any]]:
+def below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
     """Every command and group, with the words that name it."""
-
-    def below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
-        yield words, command
-        for name, each in getattr(command, "commands", {}).items():
-            yield from below(f"{words} {name}".strip(), each)
-
-    for words, command in below("", typer.main.get_command(app)):
-        if words not in STUDIES_COMMANDS:  # their distribution has help of its own
-            yield words, command
+    yield words, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from below(f"{words} {name}".strip(), each)
 
 
-COMMANDS: Final = dict(commands())
+ROOTS: Final = {
+    "": app,
+    **{
+        each.name: each.load() for each in entry_points(group=ENTRY_POINTS)
+    },  # loaded when asked for
+}
+
+COMMANDS: Final = {
+    words: command
+    for name, root in ROOTS.items()
+    for words, command in below(name, typer.main.get_command(root))
+}
 
 
 def examples_of(text: str) -> list[list[str]]:
@@ -60,39 +64,38 @@ def examples_of(text: str) -> list[list[str]]:
     return [words[1:] for words in given]
 
 
-@pytest.fixture
-def parsed(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], str]:
-    """Parse a command's arguments as far as its function; its words."""
-
-    def parse(words: list[str]) -> str:
-        root, reached = typer.main.get_command(app), list[str]()
-
-        def below(command: Any, path: str) -> None:
-            for name, each in getattr(command, "commands", {}).items():
-                below(each, f"{path} {name}".strip())
-            if not hasattr(command, "commands"):
-                monkeypatch.setattr(command, "callback", lambda **_: reached.append(path))
-
-        below(root, "")
-        root.main(list(words), prog_name="palio", standalone_mode=False)
-        return reached[0]
-
-    return parse
+def parsed(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> str:
+    """Parse arguments as far as the command's function, and return the words that name it."""
+    reached = list[str]()
+    for words, command in COMMANDS.items():
+        if not hasattr(command, "commands"):
+            monkeypatch.setattr(command, "callback", lambda *, _=words, **__: reached.append(_))
+    root = arguments[0] if arguments[0] in ROOTS else ""
+    given = arguments[1:] if root else arguments
+    COMMANDS[root].main(given, prog_name="palio", standalone_mode=False)
+    return reached[0]
 
 
 @pytest.mark.parametrize("words", COMMANDS)
 def test_every_help_ends_with_examples_of_it(
-    palio: Palio, parsed: Callable[[list[str]], str], words: str
+    palio: Palio, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     given = examples_of(palio(*words.split(), "--help").out)
     assert 1 <= len(given) <= MOST
     for example in given:
-        assert parsed(example).startswith(words), "an example of another command"
+        assert parsed(monkeypatch, example).startswith(words), "an example of another command"
 
 
-def test_an_example_that_is_wrong_is_found(parsed: Callable[[list[str]], str]) -> None:
+def test_every_example_is_shown_and_parsed(palio: Palio, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = [palio(*words.split(), "--help").out for words in COMMANDS]
+    for line in EXAMPLES.strip().splitlines():
+        assert any(f"  {line}\n" in text for text in shown), line
+        assert parsed(monkeypatch, shlex.split(line)[1:])
+
+
+def test_an_example_that_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Exception, match="No such option: --nope"):
-        parsed(["topology", "--nope"])
+        parsed(monkeypatch, ["topology", "--nope"])
     with pytest.raises(AssertionError):
         examples_of("Usage: palio topology")
 
@@ -102,9 +105,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with the files that examples name."""
     monkeypatch.chdir(tmp_path)
     quotes = [{"symbol": "IBM", "price": 9.5}, {"symbol": "ACME", "price": 12.0}]
-    wishes = [{"id": n, "subscriber": f"b{n}", "filter": f"price < {5 * n}"} for n in (1, 2, 3)]
+    interests = [{"id": n, "subscriber": f"b{n}", "filter": f"price < {5 * n}"} for n in (1, 2, 3)]
     went = [{"brokers": ["b1", "b2"], "count": 10}, {"brokers": ["b2"], "count": 30}]
-    files: dict[str, list[Any]] = {"quotes": quotes, "wishes": wishes, "went": went}
+    files: dict[str, list[Any]] = {"quotes": quotes, "interests": interests, "went": went}
     for name, rows in (files | {"event": quotes[:1]}).items():
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "quotes.csv").write_text("symbol,price\nIBM,9.5\n")
@@ -127,16 +130,3 @@ def test_examples_do_what_they_say(
                 outcome = palio(*(address if word == URL else word for word in example))
                 nobody_listens = words == "trace"
                 assert outcome.status == nobody_listens, (example, outcome.err)
-
-
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [("palio pe", "peer"), ("palio convert --dialect ce", "cesql"), ("palio top --br", "--broker")],
-)
-def test_shells_complete_commands_options_and_values(
-    palio: Palio, monkeypatch: pytest.MonkeyPatch, typed: str, offered: str
-) -> None:
-    monkeypatch.setenv("_PALIO_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", typed)
-    monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
-    assert palio().out.split() == [offered]
