@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import secrets
 import signal
+import socket
 import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -172,16 +174,32 @@ async def run(
             while True:
                 await hangup.wait()
                 hangup.clear()
+                notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1_000}")
                 await found.reloader.reload(read or (lambda: configuration))
+                notify("READY=1")
 
         reloading = loop.create_task(reload(), name="reload")
         try:
             announce(found)
+            notify("READY=1")
             received = await stopped
         finally:
+            notify("STOPPING=1")
             reloading.cancel()
         logger.info("broker_stopping", extra={"details": {"connections": found.server.connections}})
     return received
+
+
+def notify(*states: str) -> None:
+    """Tell the service manager that started this process how it is, where one listens: systemd
+    waits for a broker that is ready before it starts what depends on it.
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending, suppress(OSError):
+        sending.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)
+        sending.send("\n".join(states).encode())
 
 
 # --- parts ---
