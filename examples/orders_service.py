@@ -49,7 +49,7 @@ async def pack(client: palio.Client) -> None:
 
 
 async def follow(client: palio.Client, done: dict[str, Packed]) -> None:
-    """What is known of orders: each process of the service hears of all that are packed."""
+    """The state of orders: each process of the service receives all packed ones."""
     async for packed in await client.subscribe("EXISTS packed", as_=Packed):
         done[packed.packed] = packed
 

@@ -51,7 +51,7 @@ def quotes(count: int, seed: int = 1) -> pa.Table:
 
 
 def subscriptions() -> list[dict[str, object]]:
-    """Three people; ann moved her threshold twice, and the rows say from when to when it held."""
+    """Three people; ann moved her threshold twice, with a row for each period."""
     ten, noon = (OPEN + timedelta(hours=each) for each in (1, 3))
     cheap = "symbol = 'BOLT' AND price < :limit"
     return [
@@ -83,7 +83,7 @@ DROP = {"drop": "symbol = 'BOLT' AND volume > 19500 THEN price < 39.5 WITHIN 5m"
 def tour(spark: SparkSession, home: Path, count: int = QUOTES) -> None:
     archive, subs = write(home, count)
 
-    # The archive: compile once; what cannot be read is told, and spoils nothing.
+    # The archive: compile once; unreadable filters are reported, and spoil nothing.
     standing = palio.spark.subscriptions(subs, home / "set", time="at")
     print(f"{len(standing)} subscriptions, rejected:", standing.rejects["id"].to_pylist())
 
@@ -120,7 +120,7 @@ def tour(spark: SparkSession, home: Path, count: int = QUOTES) -> None:
     query = followed.writeStream.format("memory").queryName("drops").start()
     query.processAllAvailable()
     query.stop()
-    print(f"{spark.table('drops').count()} of them are told while the day goes on")
+    print(f"{spark.table('drops').count()} of them are reported while the day continues")
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
     python examples/trader.py
 
 All of it is in one process. The trader buys IBM when it is cheap and waits for 1% more; a pattern
-finds a price that falls and recovers; the reader has room for five quotes and is told what it lost.
+finds a price that falls and recovers; the reader has room for five quotes and gets a gap.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ export class Client extends EventEmitter {
   /** Close the session: the broker keeps only what is durable. */
   close() {
     if (this.isUp) this.write({ type: "Bye", code: "closed" });
-    this.end(new PalioError({ kind: "Closed", message: "the client is closed; connect anew" }));
+    this.end(new PalioError({ kind: "Closed", message: "the client is closed; connect again" }));
   }
 
   ask(request) {
@@ -164,7 +164,7 @@ export class Client extends EventEmitter {
     this.watch(message.heartbeat_s * 1000);
     if (message.resumed) {
       this.forget(Number(message.received));
-      this.acknowledged = this.received; // `Hello` said so
+      this.acknowledged = this.received; // `Hello` carried it
       this.unacknowledged.forEach((each) => this.write(each));
     } else this.renew();
     this.opening?.resolve();
@@ -172,7 +172,7 @@ export class Client extends EventEmitter {
     this.emit("connected", { resumed: message.resumed });
   }
 
-  /** Begin a new session: say all that is to be in force, and what was not answered. */
+  /** Begin a new session: declare everything in force, and repeat unanswered requests. */
   renew() {
     this.sent = this.received = this.acknowledged = 0;
     this.unacknowledged = [];
@@ -201,7 +201,7 @@ export class Client extends EventEmitter {
 
   take(message, size) {
     if (!UNSEQUENCED.has(message.type)) {
-      this.hear(message);
+      this.receive(message);
       this.received += 1;
       this.damages = 0;
       this.unsaidBytes += size;
@@ -213,7 +213,7 @@ export class Client extends EventEmitter {
     else if (message.type === "Bye") this.dismissed(message);
   }
 
-  hear(message) {
+  receive(message) {
     const request = this.requests.get(Number(message.id));
     if (message.type === "Deliver") {
       const live = [...this.subscriptions.values()].find(({ request }) => !request.durable);
