@@ -187,6 +187,20 @@ def test_who_moves_before_it_knows_that_its_connection_is_dead_is_told_of_no_gap
     assert after(leave) == expected
 
 
+@pytest.mark.parametrize(("silent_s", "expected"), [(9.0, []), (3.5, ["untold"])])
+def test_a_broker_that_stops_twice_and_is_never_linked_in_between_forgets_what_it_took(
+    silent_s: float, expected: list[str]
+) -> None:
+    def stop_twice(play: Play, alice: Actor, _: object) -> None:
+        first = min(event.at_s for event in play.published)
+        alice.live.clear()
+        broker = play.actors["bob"].broker
+        play.faults.stops += [(broker, first - 1.0), (broker, first + 8.0)]
+        play.faults.breaks += [(first - 1.0, first), (first - 0.5, first + silent_s)]
+
+    assert after(stop_twice) == expected
+
+
 def test_what_waits_is_named_unless_a_broker_may_not_know_that_it_is_over() -> None:
     play, alice, _ = played()
     assert play.waiting == {}

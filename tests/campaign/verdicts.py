@@ -311,7 +311,11 @@ class _Verdict:
         for each, debt in self._owed(actor, interest):
             if (each.publisher, each.seq) in heard or not self._is_announced(each):
                 continue
-            is_excused = self._was_left_unawares(actor, each) or self._was_overtaken(each)
+            is_excused = (
+                self._was_left_unawares(actor, each)
+                or self._was_overtaken(each)
+                or self._was_forgotten(each)
+            )
             if last_gap_s < each.at_s and not is_excused:
                 yield Breach("untold", f"{actor.name} {interest.name} did not hear {each}")
                 return
@@ -329,6 +333,22 @@ class _Verdict:
             and self.play.faults.broke(move_s - UNAWARES_S, move_s + ARRIVES_S)
             for move_s in actor.moves_s
         )
+
+    def _was_forgotten(self, event: PublishedEvent) -> bool:
+        """Whether its broker started and stopped dead again, and something was broken all the
+        while: it may not have been linked to any other, and nobody knows what it had taken.
+        """
+        publisher, faults = self.play.actors[event.publisher.partition("/")[0]], self.play.faults
+        for broker, again_s in faults.stops:
+            before = [at_s for name, at_s in faults.stops if name == broker and at_s < again_s]
+            if before and _may_be_at(broker, publisher) and before[-1] <= event.at_s <= again_s:
+                broken_s = before[-1]
+                for from_s, until_s in sorted(faults.breaks):
+                    if from_s <= broken_s:
+                        broken_s = max(broken_s, until_s)
+                if broken_s >= again_s:
+                    return True
+        return False
 
     def _was_overtaken(self, event: PublishedEvent) -> bool:
         """Whether its publisher went elsewhere while it may have been held up on its way: on a
