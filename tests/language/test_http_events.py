@@ -23,7 +23,7 @@ from palio.language.http_events import (
     to_binary,
     to_json,
 )
-from palio.model.events import PAYLOAD, SEQ, TIME, rows, to_batch
+from palio.model.events import PAYLOAD, SEQ, TIME, is_system_name, rows, to_batch
 from palio.model.payloads import event_of
 
 BASE: dict[str, Any] = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}
@@ -67,7 +67,7 @@ def test_the_tables_are_there() -> None:
 
 def seen(event: Mapping[str, Any]) -> dict[str, Any]:
     """What filters see of an event."""
-    return {name: value for name, value in event.items() if name != PAYLOAD}
+    return {name: value for name, value in event.items() if not is_system_name(name)}
 
 
 def kept(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,6 +209,15 @@ def test_headers_are_percent_encoded() -> None:
 def test_a_cursor_is_no_attribute() -> None:
     assert to_json(BASE, "p", "d.1.0")[CURSOR] == "d.1.0"
     assert from_json(BASE | {CURSOR: "d.1.0"}) == from_json(BASE)
+
+
+def test_an_expiry_time_is_that_of_the_event() -> None:
+    document = BASE | {"expirytime": "2026-01-31T12:00:00Z"}
+    event = from_json(document)
+    assert (event["$expires"], event["expirytime"]) == (NOON, "2026-01-31T12:00:00Z")
+    assert to_json(kept(event), "p") == document
+    with pytest.raises(InvalidEvent, match="'expirytime' is a time as in RFC 3339"):
+        from_json(BASE | {"expirytime": "soon"})
 
 
 def test_a_gap_is_a_cloud_event() -> None:

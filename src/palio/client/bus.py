@@ -18,7 +18,7 @@ from palio.client.base_bus import BaseBus
 from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import Event, Gap, PublishReceipt
-from palio.client.outgoing import Forms, Publishable, batches, lone
+from palio.client.outgoing import Forms, Publishable, batches, expiry, lone
 from palio.client.registration import SubscriptionOptions
 from palio.client.subscribing import BusOptions, as_filter, given_params
 from palio.client.subscription import Subscription
@@ -113,13 +113,19 @@ class Bus(BaseBus[Upstream]):
         return await self._in_force(registration, reply, replace_covered=replace_covered)
 
     async def publish(
-        self, events: Publishable, *, publisher: str = "bus", durable: bool = False
+        self,
+        events: Publishable,
+        *,
+        publisher: str = "bus",
+        durable: bool = False,
+        ttl: float | None = None,
     ) -> PublishReceipt:
         """Publish one event, several, or a record batch; return once they are in the queues.
 
         Numbers are given per publisher. Everything of one call has one publication time, later than
-        that of the call before. If anything is wrong with one event, none is published. `durable`
-        is there to be refused: a bus keeps nothing.
+        that of the call before. If anything is wrong with one event, none is published. After `ttl`
+        seconds the events are not delivered any more. `durable` is there to be refused: a bus keeps
+        nothing.
         """
         self._check_open()
         if durable:
@@ -129,7 +135,7 @@ class Bus(BaseBus[Upstream]):
         time = self._next_time()
         before = last = self._seqs.get(publisher, 0)
         found = []
-        for parcel in self._parcels(events):
+        for parcel in self._parcels(events, expiry(ttl, time)):
             whole = parcel.stamped(publisher, last + 1, (time - _EPOCH) // _TICK)
             last += len(parcel)
             everything = np.ones(len(parcel), np.bool_)
@@ -145,11 +151,13 @@ class Bus(BaseBus[Upstream]):
             await asyncio.sleep(0)  # let consumers run before more is published
         return PublishReceipt(before + 1, last, deliveries)
 
-    def _parcels(self, events: Publishable) -> list[Parcel]:
+    def _parcels(self, events: Publishable, expires: datetime | None) -> list[Parcel]:
         """Events as parcels; a single event is not made a batch, which costs more than all else."""
-        known = self._forms.of(events) if type(events) is dict else None
+        known = self._forms.of(events) if type(events) is dict and expires is None else None
         single = None if known is None else lone(*known)
-        return [Parcel("", batch) for batch in batches(events)] if single is None else [single]
+        if single is not None:
+            return [single]
+        return [Parcel("", batch) for batch in batches(events, expires)]
 
     def _next_time(self) -> datetime:
         """Now, or just after the last publication if the clock has not moved on since.

@@ -26,9 +26,9 @@ from palio.client.admin import Admin
 from palio.client.base_bus import BaseBus
 from palio.client.broker_upstream import BrokerUpstream, Lifetimes
 from palio.client.deadlines import TIMEOUT_S, check_timeout
-from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE
+from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE, now
 from palio.client.events import Event, Gap, PublishReceipt
-from palio.client.outgoing import Publishable
+from palio.client.outgoing import Publishable, expiry
 from palio.client.registration import SubscriptionOptions
 from palio.client.reordering import check_reorder
 from palio.client.roaming import ConnectionState
@@ -275,6 +275,7 @@ class Client(BaseBus[BrokerUpstream]):
         events: Publishable,
         *,
         durable: StoredAt = False,
+        ttl: float | None = None,
         timeout: float | EllipsisType | None = ...,  # noqa: ASYNC109  # a caller's own must not cancel it
     ) -> PublishReceipt:
         """Publish one event, several, or a record batch; return once the broker holds them.
@@ -282,15 +283,21 @@ class Client(BaseBus[BrokerUpstream]):
         In memory, or with `durable` on its disk; with `durable="home"` on the disks of all brokers
         where a durable subscription wants the events, too, so that the loss of one disk loses none
         of them: a broker of these that is away keeps the call waiting. Calls that run at the same
-        time leave together; a call waits where too much is on its way already. After `timeout`
+        time leave together; a call waits where too much is on its way already. After `ttl` seconds
+        the events are not delivered any more, from any queue. After `timeout`
         seconds (those of `connect`; None waits for ever) `Unreachable` is raised. Nobody knows then
         whether the events are published: they are still sent when the broker is back.
         """
         seconds = self._upstream.deadlines.seconds if isinstance(timeout, EllipsisType) else timeout
-        return await self.publish_nowait(events, durable=durable, timeout=seconds)
+        return await self.publish_nowait(events, durable=durable, ttl=ttl, timeout=seconds)
 
     def publish_nowait(
-        self, events: Publishable, *, durable: StoredAt = False, timeout: float | None = None
+        self,
+        events: Publishable,
+        *,
+        durable: StoredAt = False,
+        ttl: float | None = None,
+        timeout: float | None = None,
     ) -> asyncio.Future[PublishReceipt]:
         """`publish` without waiting: the receipt comes later. Events leave in the order of calls.
 
@@ -299,7 +306,8 @@ class Client(BaseBus[BrokerUpstream]):
         """
         self._check_open()
         check_stored_at(durable)
-        receipt = self._outbox.offer(events, durable=durable)
+        expires = None if ttl is None else expiry(ttl, now())
+        receipt = self._outbox.offer(events, durable=durable, expires=expires)
         if timeout is not None:
             self._upstream.deadlines.watch(receipt, _UNRECEIPTED, check_timeout(timeout))
         return receipt

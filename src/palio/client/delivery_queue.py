@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -22,7 +24,7 @@ import pyarrow as pa
 from palio.client.arrivals import Arrival
 from palio.client.events import Event, Gap
 from palio.errors import Closed, InvalidFilter, InvalidInput, PalioError
-from palio.model.events import SEQ
+from palio.model.events import EXPIRES, SEQ
 from palio.model.limits import check_limit
 from palio.model.parcels import Parcel, Shape
 from palio.protocol.receipts import Entry, Receipt, Receipts
@@ -50,6 +52,8 @@ class Consumer(Protocol):
     receipts: Receipts
     left: int | None
     """How many events more it takes; None for any number."""
+    expired: int
+    """Events that were left out as their time had run out."""
 
     def still_wants(self, event: Event) -> bool:
         """True if an event that waited still matches; count it as spurious if not."""
@@ -103,8 +107,9 @@ class QueuedEvent:
     def rest(self) -> pa.RecordBatch | None:
         """The event as a batch, if it still matches."""
         row = self._take()
-        if self.version != self.consumer.version and not self.consumer.still_wants(
-            Event.of(row, self.publisher)
+        is_current = self.version == self.consumer.version
+        if (not is_current or EXPIRES in row) and not _is_wanted(
+            self.consumer, Event.of(row, self.publisher), is_current=is_current
         ):
             return None
         values = tuple([row.get(name) for name in self._shape.names])
@@ -198,8 +203,11 @@ class QueuedEvents:
             return None
         start, self._start = self._start, len(self._selected)
         selected = self._selected[start:]
-        if not current:
-            fits = [self.consumer.still_wants(event) for event in self._events()[start:]]
+        if not current or EXPIRES in self._arrival.shape.names:
+            fits = [
+                _is_wanted(self.consumer, event, is_current=current)
+                for event in self._events()[start:]
+            ]
             selected = selected[np.array(fits, np.bool_)]
         self._account(len(self._selected) - start, len(selected))
         if not len(selected):
@@ -246,6 +254,20 @@ class QueuedEvents:
 
     def _event(self, row: Mapping[str, Any]) -> Event:
         return Event.of(row, self.publisher, self._receipt())
+
+
+now: Final = partial(datetime.now, UTC)
+"""The clock by which events expire."""
+
+
+def _is_wanted(consumer: Consumer, event: Event, *, is_current: bool) -> bool:
+    """True for an event that is to be delivered: its time has not run out, and it still matches,
+    which is so where nothing has changed since it was queued.
+    """
+    if event.expires is not None and event.expires <= now():
+        consumer.expired += 1
+        return False
+    return is_current or consumer.still_wants(event)
 
 
 _NOTHING: Final[deque[Queued]] = deque(maxlen=0)
@@ -310,7 +332,7 @@ class DeliveryQueue:
             queued = await self._head()
             consumer, event = queued.consumer, queued.next_event()
             self.waiting -= 1
-            wanted = queued.version == consumer.version or consumer.still_wants(event)
+            wanted = _is_wanted(consumer, event, is_current=queued.version == consumer.version)
             if event.receipt is not None:
                 if wanted:
                     consumer.receipts.take(event.receipt)

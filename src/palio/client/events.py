@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from palio.model.events import PAYLOAD, SEQ, TIME
+from palio.model.events import EXPIRES, PAYLOAD, SEQ, TIME
 from palio.model.payloads import data_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Event(Mapping[str, Any]):
     (9.5, 'ticker', 1)
     """
 
-    __slots__ = ("_attributes", "packed", "parts", "publisher", "receipt", "seq", "time")
+    __slots__ = ("_attributes", "expires", "packed", "parts", "publisher", "receipt", "seq", "time")
 
     def __init__(
         self,
@@ -48,6 +48,8 @@ class Event(Mapping[str, Any]):
         self.time = time
         self.parts = parts
         self.receipt = receipt
+        self.expires: datetime | None = None
+        """The time from which on it is not delivered, if its publisher gave one."""
         self.packed = packed
         """The payload as it travels, if there is one."""
 
@@ -57,7 +59,9 @@ class Event(Mapping[str, Any]):
         attributes = dict(row)
         seq, time = attributes.pop(SEQ), attributes.pop(TIME)
         packed = attributes.pop(PAYLOAD, None)
-        return cls(attributes, publisher, seq, time, receipt=receipt, packed=packed)
+        event = cls(attributes, publisher, seq, time, receipt=receipt, packed=packed)
+        event.expires = attributes.pop(EXPIRES, None)
+        return event
 
     @property
     def payload(self) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
@@ -102,12 +103,12 @@ class Outbox:
         return not self._offers and self._publications.is_idle
 
     def offer(
-        self, events: Publishable, *, durable: StoredAt = False
+        self, events: Publishable, *, durable: StoredAt = False, expires: datetime | None = None
     ) -> asyncio.Future[PublishReceipt]:
         """Take events to be published; what is wrong with them is raised here or by the future."""
-        found = self._forms.of(events) if type(events) is dict else None
+        found = self._forms.of(events) if type(events) is dict and expires is None else None
         if found is None:
-            listed = batches(events)
+            listed = batches(events, expires)
             offer = _Offer(durable)
             offer.batches = [part for batch in listed for part in parts(batch)]
             offer.count = sum(batch.num_rows for batch in listed)

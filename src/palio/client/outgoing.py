@@ -9,16 +9,18 @@ one by one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from palio.client.events import Event
 from palio.client.typed import TypedEvent
-from palio.errors import InvalidEvent
+from palio.errors import InvalidEvent, InvalidInput
 from palio.model.events import (
     PAYLOAD,
     conform_values,
+    expiring,
     refuse_system_names,
     schema_of,
     to_batches,
@@ -26,6 +28,7 @@ from palio.model.events import (
 from palio.model.limits import MAX_LONE_BYTES
 from palio.model.parcels import Parcel, Shape
 from palio.model.payloads import as_mapping, event_of
+from palio.protocol.limits import check_seconds
 
 Publishable: TypeAlias = (
     Mapping[str, Any] | TypedEvent | pa.RecordBatch | Iterable[Mapping[str, Any] | TypedEvent]
@@ -33,12 +36,31 @@ Publishable: TypeAlias = (
 """What `publish` takes."""
 
 
-def batches(events: Publishable) -> list[pa.RecordBatch]:
-    """Whatever was published as conforming batches, refused as a whole if anything is wrong.
+def batches(events: Publishable, expires: datetime | None = None) -> list[pa.RecordBatch]:
+    """Whatever was published as conforming batches, refused as a whole if anything is wrong. From
+    `expires` on the events are not delivered.
 
     >>> [batch.num_rows for batch in batches([{"x": 1}, {"x": 2}])]
     [2]
     """
+    given = _batches(events)
+    return given if expires is None else [expiring(batch, expires) for batch in given]
+
+
+def expiry(ttl: float | None, now: datetime) -> datetime | None:
+    """When events expire that are published now.
+
+    >>> expiry(60, datetime(2026, 1, 1)).isoformat()
+    '2026-01-01T00:01:00'
+    """
+    if ttl is None:
+        return None
+    if not check_seconds(ttl, "ttl"):
+        raise InvalidInput("ttl is the number of seconds after which events expire, above 0")
+    return now + timedelta(seconds=ttl)
+
+
+def _batches(events: Publishable) -> list[pa.RecordBatch]:
     if isinstance(events, pa.RecordBatch):
         batch = conform_values(events)
         refuse_system_names(batch.schema.names)

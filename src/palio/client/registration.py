@@ -98,6 +98,7 @@ class Registration:
         """How many events more it receives; None for any number."""
         self.read = options.read
         self.invalid = 0
+        self.expired = 0
         self.spurious = 0
         self.lost = 0
         self.late = 0

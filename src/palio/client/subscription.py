@@ -94,6 +94,11 @@ class SubscriptionView:
         return self._registration.invalid
 
     @property
+    def expired(self) -> int:
+        """Events left out because the time that their publisher gave them (`ttl=`) had run out."""
+        return self._registration.expired
+
+    @property
     def dropped(self) -> int:
         """Events of all gaps reported: it fell behind, or they came too late for its pattern."""
         return self._registration.lost

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded
 from palio.language.documents import read_json
-from palio.model.events import PAYLOAD, SEQ, TIME, attribute, is_system_name
+from palio.model.events import EXPIRES, PAYLOAD, SEQ, TIME, attribute, is_system_name
 from palio.model.payloads import (
     CONTEXT,
     cloud_data,
@@ -56,6 +56,8 @@ def from_json(document: Any) -> dict[str, Any]:
     ('t', 1)
     """
     event = _attributes(document)
+    if "expirytime" in event:
+        event[EXPIRES] = _time("expirytime", event["expirytime"])
     own = {name: value for name, value in document.items() if name != CURSOR and value is not None}
     if event["type"] == NATIVE_TYPE and "data" in own:
         return dict(event_of(own["data"]))
@@ -112,19 +114,19 @@ def _context(name: str, value: Any) -> Any:
     if name in CONTEXT and name != "time" and not isinstance(value, str):
         raise InvalidEvent(f"attribute {name!r} is a text, not {value!r:.60}")
     if name == "time":
-        return _time(value)
+        return _time(name, value)
     if isinstance(value, list | dict):
         raise InvalidEvent(f"attribute {name!r} is one value, not {value!r:.60}")
     return attribute(name, value)
 
 
-def _time(value: Any) -> datetime:
+def _time(name: str, value: Any) -> datetime:
     try:
         found = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         found = None
     if found is None or found.tzinfo is None:
-        raise InvalidEvent(f"attribute 'time' is a time as in RFC 3339, not {value!r:.60}")
+        raise InvalidEvent(f"attribute {name!r} is a time as in RFC 3339, not {value!r:.60}")
     return found
 
 

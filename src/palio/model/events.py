@@ -35,6 +35,11 @@ TIME: Final = "$time"
 PAYLOAD: Final = "$payload"
 """System attribute that publishers give: their data as a whole (`palio.model.payloads`)."""
 
+EXPIRES: Final = "$expires"
+"""System attribute that publishers give: the time from which on the event is not delivered."""
+
+_OF_PUBLISHERS: Final = frozenset({PAYLOAD, EXPIRES})
+
 STAMP_BYTES: Final = 16
 """The bytes that number and time add to an event."""
 
@@ -73,11 +78,13 @@ def is_system_name(name: str) -> bool:
 
 
 def refuse_system_names(names: Iterable[Any]) -> None:
-    """Refuse (`InvalidEvent`) attributes of a publication that only the system may name so; its
-    payload is the publisher's own.
+    """Refuse (`InvalidEvent`) attributes of a publication that only the system may name so, but
+    for what publishers give: payload and expiry.
     """
     for name in names:
-        if isinstance(name, str) and name.startswith(SYSTEM_PREFIX) and name != PAYLOAD:
+        if isinstance(name, str) and name.startswith(SYSTEM_PREFIX):
+            if name in _OF_PUBLISHERS:
+                continue
             raise InvalidEvent(
                 f"attribute {name!r}: names that begin with {SYSTEM_PREFIX} belong to the system"
             )
@@ -288,6 +295,27 @@ def stamped(batch: pa.RecordBatch, first_seq: int, time_us: int) -> pa.RecordBat
     times = np.full(count, time_us, np.int64)
     numbered = batch.append_column(_SEQ_FIELD, _plain(numbers, pa.int64()))
     return numbered.append_column(_TIME_FIELD, _plain(times, TIMESTAMP))
+
+
+def expiring(batch: pa.RecordBatch, at: datetime) -> pa.RecordBatch:
+    """The batch with a time from which on its events are not delivered.
+
+    >>> expiring(pa.record_batch({"x": [1]}), datetime(2026, 1, 1, tzinfo=UTC)).schema.names
+    ['x', '$expires']
+    """
+    return batch.append_column(
+        pa.field(EXPIRES, TIMESTAMP), pa.repeat(pa.scalar(at, TIMESTAMP), batch.num_rows)
+    )
+
+
+def has_expired(row: Mapping[str, Any], now: datetime) -> bool:
+    """True for an event that is not to be delivered any more.
+
+    >>> has_expired({"x": 1}, datetime(2026, 1, 1, tzinfo=UTC))
+    False
+    """
+    at = row.get(EXPIRES)
+    return isinstance(at, datetime) and at <= now
 
 
 def _plain(numbers: npt.NDArray[np.int64], kind: pa.DataType) -> pa.Array[Any]:

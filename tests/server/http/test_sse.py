@@ -33,6 +33,17 @@ async def test_a_filter_is_streamed_with_its_parameters() -> None:
             assert await numbers(events, 2) == [1, 2]
 
 
+async def test_an_event_whose_time_has_run_out_is_not_streamed() -> None:
+    async with (
+        broker() as server,
+        listening(server) as client,
+        Source(client, "/events?filter=EXISTS x").open() as events,
+    ):
+        late = event(1, expirytime="2020-01-01T00:00:00Z")
+        await publish(client, late, event(2, expirytime="9999-01-01T00:00:00Z"), event(3))
+        assert await numbers(events, 2) == [2, 3]
+
+
 async def test_a_stream_is_resumed_in_its_session_without_loss_or_double() -> None:
     async with broker() as server, listening(server) as client:
         source = Source(client, await made(client, filters=[{"palio": "EXISTS x"}]))

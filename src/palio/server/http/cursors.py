@@ -16,6 +16,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -26,7 +27,7 @@ import pyarrow as pa
 from palio.errors import Closed, InvalidInput, SubscriptionEnded, Unreachable
 from palio.language.http_events import gap_event, to_json
 from palio.language.parsing import parse_filter
-from palio.model.events import rows
+from palio.model.events import EXPIRES, has_expired, rows
 from palio.model.parameters import check_given, check_kept
 from palio.protocol.messages import (
     Deliver,
@@ -324,10 +325,16 @@ class CursorFeed:
         skipped = self._after.row if position == self._after.number else -1
         chosen = np.flatnonzero(unpack_mask(message.rows, len(message.parcel))).tolist()
         chosen = [number for number in chosen if number > skipped]
-        if self._changed:
+        if self._changed or EXPIRES in message.parcel.shape.names:
+            now = datetime.now(UTC)
             events = zip(chosen, rows(message.parcel.batch, chosen), strict=True)
-            chosen = [row for row, event in events if self._filter.matches(event, self._values)]
+            chosen = [row for row, event in events if self._is_wanted(event, now)]
         return chosen
+
+    def _is_wanted(self, event: Mapping[str, Any], now: datetime) -> bool:
+        if has_expired(event, now):
+            return False
+        return not self._changed or self._filter.matches(event, self._values)
 
     def _position(self, news: News, message: Deliver) -> int:
         return message.entry if self.subscription.durable else news.position
