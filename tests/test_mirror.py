@@ -34,7 +34,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "studies/names.py": "studies/test_study.py",
     "matching/protocol.py": ENGINES,
     # commands: each by running it, with those that share a broker
-    "cli/application.py": "cli/test_main.py",
     "cli/demo/command.py": "cli/test_main.py",
     "cli/connecting.py": "cli/test_pub.py",
     "cli/plan_traffic.py": "cli/test_plan.py",

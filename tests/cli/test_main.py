@@ -336,16 +336,3 @@ def test_commands_of_the_studies_are_listed_and_say_how_to_install_them(
 def test_json_may_stand_before_the_command(palio: Palio) -> None:
     after = palio("config", "check", "--json").document
     assert palio("--json", "config", "check").document == after
-
-
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [("palio pe", "peer"), ("palio convert --dialect ce", "cesql"), ("palio top --br", "--broker")],
-)
-def test_shells_complete_commands_options_and_values(
-    palio: Palio, monkeypatch: pytest.MonkeyPatch, typed: str, offered: str
-) -> None:
-    monkeypatch.setenv("_PALIO_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", typed)
-    monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
-    assert palio().out.split() == [offered]

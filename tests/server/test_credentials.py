@@ -78,11 +78,15 @@ def test_a_key_of_another_certificate(tls: Tls, tmp_path: Path) -> None:
 
 def test_certificates_that_are_none(tls: Tls, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no certificate")
+    no_key = told(tls=Tls(cert=tls.cert, key=str(tmp_path / "text")))["tls.key"]
+    assert no_key.startswith("it cannot be loaded (not PEM); give the key of tls.cert")
     nowhere = str(tmp_path / "none.pem")
     assert set(told(tls=Tls(cert=tls.cert, key=tls.key, ca=str(tmp_path / "text")))) == {"tls.ca"}
     found = told(tls=Tls(cert=nowhere, key=nowhere, ca=nowhere))
     assert set(found) == {"tls.cert", "tls.key", "tls.ca"}
-    assert found["tls.ca"] == f"cannot read {nowhere!r}: No such file or directory"
+    assert found["tls.ca"] == (
+        f"cannot read {nowhere!r}: No such file or directory; name a file that this user may read"
+    )
 
 
 def test_a_key_of_another_token(auth: Auth, tmp_path: Path) -> None:

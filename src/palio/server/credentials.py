@@ -83,11 +83,12 @@ class _Loader:
             problem = f"it needs a package that is not installed ({error})"
             remedy = "pip install 'palio[server]'"
         except ssl.SSLError as error:
-            problem = f"it cannot be loaded ({error.reason})"
+            problem = f"it cannot be loaded ({error.reason or 'not PEM'})"
         except UnicodeDecodeError:
             problem = "it is not UTF-8"
         except OSError as error:
             problem = f"cannot read {error.filename!r}: {error.strerror}"
+            remedy = remedy or "name a file that this user may read"
         except PalioError as error:
             problem = str(error).partition("\n")[0]
         self.mistakes.append((setting, f"{problem}; {remedy}" if remedy else problem))
