@@ -167,7 +167,8 @@ def test_a_broker_that_cannot_listen_says_so(palio: Palio) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         outcome = palio("serve", "--listen", address)
     assert outcome.status == 2
-    assert outcome.err.startswith(f"palio: listen.host, listen.port: {address}: ")
+    *_, last = outcome.err.splitlines()  # a busy machine may have its loop_blocked before
+    assert last.startswith(f"palio: listen.host, listen.port: {address}: ")
 
 
 @pytest.mark.parametrize(
