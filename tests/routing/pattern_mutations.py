@@ -10,7 +10,7 @@ from palio.routing.patterns.delegation import Delegation
 from palio.routing.patterns.messages import AssemblyProgress, UnsubscribePattern
 from palio.routing.patterns.providers import Providers
 from palio.routing.patterns.router import Patterned
-from palio.routing.patterns.standing import AssemblyPlace
+from palio.routing.patterns.subscriptions import AssemblyPlace
 from tests.routing.mutations import Mutation
 
 Method = Callable[..., Any]
@@ -59,23 +59,23 @@ def _collected_twice(right: Method) -> Method:
 def _any_provider_will_do(_: Method) -> Method:
     """A pattern is delegated to the first of several providers."""
 
-    def wrong(self: Providers, standing: Any) -> Any:
-        providers = [peer for each in self.factors(standing) for peer in each.providers]
+    def wrong(self: Providers, subscription: Any) -> Any:
+        providers = [peer for each in self.factors(subscription) for peer in each.providers]
         return next((peer for peer in sorted(providers) if not peer.is_client), None)
 
     return wrong
 
 
 def _never_recalled(right: Method) -> Method:
-    def wrong(self: Delegation, standing: Any) -> Any:
-        return [] if standing.stage is AssemblyPlace.THERE else right(self, standing)
+    def wrong(self: Delegation, subscription: Any) -> Any:
+        return [] if subscription.stage is AssemblyPlace.THERE else right(self, subscription)
 
     return wrong
 
 
 def _provider_not_told(right: Method) -> Method:
-    def wrong(self: Delegation, standing: Any) -> Any:
-        sends = right(self, standing)
+    def wrong(self: Delegation, subscription: Any) -> Any:
+        sends = right(self, subscription)
         return [each for each in sends if not isinstance(each.message, UnsubscribePattern)]
 
     return wrong
@@ -83,12 +83,12 @@ def _provider_not_told(right: Method) -> Method:
 
 def _lost_for_good(_: Method) -> Method:
     """A monitor that went down with its provider is not started again."""
-    return lambda self, standing: []
+    return lambda self, subscription: []
 
 
 def _steps_stay_subscribed(_: Method) -> Method:
-    def wrong(_self: Delegation, standing: Any) -> list[Any]:
-        standing.assembly = None
+    def wrong(_self: Delegation, subscription: Any) -> list[Any]:
+        subscription.assembly = None
         return []
 
     return wrong
@@ -102,7 +102,7 @@ PATTERN_MUTATIONS: Final = [
     Mutation("take what was collected twice", Assembly, "resume", _collected_twice),
     Mutation("delegate to any provider", Providers, "goal", _any_provider_will_do),
     Mutation("never recall", Delegation, "settle", _never_recalled),
-    Mutation("the provider is not told", Delegation, "_give_up", _provider_not_told),
+    Mutation("the provider is not told", Delegation, "_end_subscription", _provider_not_told),
     Mutation("lost with its provider", Delegation, "_restart", _lost_for_good),
     Mutation("steps stay subscribed", Delegation, "_disassemble", _steps_stay_subscribed),
 ]

@@ -24,7 +24,11 @@ from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.patterns.assembly import is_occurrence
 from palio.routing.patterns.router import Patterned
-from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_subscription
+from palio.routing.patterns.subscriptions import (
+    AssemblyPlace,
+    PatternSubscription,
+    covers_subscription,
+)
 from palio.routing.protocol import Peer
 from palio.simulation import Randomness, connected_random, random_tree
 from palio_studies.simulator import Client, Link, Network
@@ -321,7 +325,7 @@ class PatternStorm:
                 assert found.key not in ended or ended[found.key] < first
                 ended[found.key] = last
 
-    def standing(self, name: str, key: int) -> tuple[Patterned, PatternSubscription]:
+    def subscription(self, name: str, key: int) -> tuple[Patterned, PatternSubscription]:
         """Where the one assembly of a subscription is."""
         broker, subscriber = self.network.clients[name].broker, Peer.client(name)
         while True:
@@ -329,7 +333,7 @@ class PatternStorm:
             assert isinstance(router, Patterned)
             (found,) = [
                 each
-                for each in router.standing
+                for each in router.subscriptions
                 if each.subscriber == subscriber and each.key == key
             ]
             if found.stage is not AssemblyPlace.THERE:
@@ -341,13 +345,13 @@ class PatternStorm:
         """Once quiet nothing is under way, and each assembly is where the table wants it."""
         chained = 0
         for router in self.routers:
-            for standing in router.standing:
-                factors = router.delegation.providers.factors(standing)
+            for subscription in router.subscriptions:
+                factors = router.delegation.providers.factors(subscription)
                 providers = {peer for each in factors for peer in each.providers}
-                if standing.stage is AssemblyPlace.THERE:
-                    assert not providers or providers == {standing.provider}
+                if subscription.stage is AssemblyPlace.THERE:
+                    assert not providers or providers == {subscription.provider}
                 else:
-                    assert standing.stage in (AssemblyPlace.IDLE, AssemblyPlace.HERE)
+                    assert subscription.stage in (AssemblyPlace.IDLE, AssemblyPlace.HERE)
                     is_ours = len(providers) > 1 or any(peer.is_client for peer in providers)
                     assert is_ours or not providers
                     chained += 1
@@ -357,10 +361,10 @@ class PatternStorm:
         """Let the reference go on from where the network is."""
         self.recent.clear()
         for name, key in self.monitors:
-            _, standing = self.standing(name, key)
+            _, subscription = self.subscription(name, key)
             monitor = self.monitors[name, key] = Monitor(self.patterns[name, key])
-            if standing.assembly is not None:
-                progress = standing.assembly.stop()
+            if subscription.assembly is not None:
+                progress = subscription.assembly.stop()
                 assert not progress.held
                 monitor.push(progress.taken)
             self.seen[f"{name} {key}"] = 0
@@ -372,6 +376,6 @@ class PatternStorm:
             self.depart(client)
         self.network.run()
         for router in self.routers:
-            assert not router.standing
+            assert not router.subscriptions
             assert not router.tree.subscriptions.table.nodes
             assert not router.tree.advertisements.table.nodes

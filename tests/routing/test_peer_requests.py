@@ -22,7 +22,7 @@ from palio.routing.messages import (
     Update,
 )
 from palio.routing.parameters import changes
-from palio.routing.peer_requests import LOOK, Ledger
+from palio.routing.peer_requests import COMPARISON_OVERHEAD, Ledger
 from palio.routing.protocol import IllegalMessage, Matching, Peer
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, parse
 
@@ -79,8 +79,8 @@ def test_advertisements_are_read_and_told_by_their_own_requests() -> None:
 def test_what_takes_long_to_find_out_may_be_offered(
     looks: int, found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    each_costs = LOOK + 3
-    monkeypatch.setattr(peer_requests, "MOST_OVERLAPS", looks * each_costs)
+    advertisement_cost = COMPARISON_OVERHEAD + 3
+    monkeypatch.setattr(peer_requests, "MOST_OVERLAPS", looks * advertisement_cost)
     ledger = Ledger(advertising=True)
     ledger.add_peer(ALICE)
     offers = [Advertise(key, parse_advertisement(f"x = {key}")) for key in range(3)]

@@ -30,7 +30,7 @@ from palio.errors import Closed, InvalidEvent, InvalidInput, NoAnswer, PalioErro
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
-from palio.routing.patterns.standing import covers_subscription
+from palio.routing.patterns.subscriptions import covers_subscription
 
 AnySubscriber = TypeVar("AnySubscriber", bound=Subscriber)
 AnyUpstream = TypeVar("AnyUpstream", bound=Upstream)
@@ -62,35 +62,35 @@ class BaseBus(Generic[AnyUpstream]):
         reply_where: str | Filter | Pattern,
         params: Mapping[str, Any] | None = None,
         *,
-        timeout: float = TIMEOUT_S,  # noqa: ASYNC109  # the error says what was waited for
+        timeout: float = TIMEOUT_S,  # noqa: ASYNC109  # the error names the request
     ) -> Event:
         """Publish an event and return the first reply: the first event that matches `reply_where`.
 
         Its parameters have the values of `params`, and otherwise those of the event's attributes of
-        the same names: `request({"ask": "price", "id": "7"}, "answers = :id")`. Whoever replies
-        must have subscribed before. `NoAnswer` after `timeout` seconds.
+        the same names: `request({"ask": "price", "id": "7"}, "answers = :id")`. The replier must
+        have subscribed before. `NoAnswer` after `timeout` seconds.
         """
-        what, attributes = as_filter(reply_where), as_event(event)
+        reply_filter, attributes = as_filter(reply_where), as_event(event)
         if attributes is None:
             raise InvalidEvent(f"request takes one event, not {type(event).__name__}")
-        values = {name: attributes[name] for name in what.variables if name in attributes}
+        values = {name: attributes[name] for name in reply_filter.variables if name in attributes}
         values |= given_params(params)
         try:
             async with asyncio.timeout(check_timeout(timeout)):
-                return await self._first_reply(attributes, what, values)
+                return await self._first_reply(attributes, reply_filter, values)
         except TimeoutError as error:
             if isinstance(error, PalioError):
                 raise
             raise NoAnswer(
-                f"nothing that matches {str(what)!r:.200} came in {timeout:g} s; check that "
-                "somebody is subscribed to the request and replies"
+                f"nothing that matches {str(reply_filter)!r:.200} came in {timeout:g} s; check "
+                "that somebody is subscribed to the request and replies"
             ) from None
 
     async def _first_reply(
-        self, event: Mapping[str, Any], what: Filter | Pattern, values: Bindings
+        self, event: Mapping[str, Any], filter: Filter | Pattern, values: Bindings
     ) -> Event:
         options = SubscriptionOptions(max_events=1, reorder_timeout=self._reorder_timeout)
-        registration, reply = self._announced(what, values, 1, options)
+        registration, reply = self._announced(filter, values, 1, options)
         try:
             replies: Subscription = await self._in_force(registration, reply, replace_covered=False)
             with suppress(Unsettled):  # no reply can come from there anyway
@@ -102,7 +102,7 @@ class BaseBus(Generic[AnyUpstream]):
 
     def _announced(
         self,
-        what: Filter | Pattern,
+        filter: Filter | Pattern,
         values: Bindings,
         queue_size: int,
         options: SubscriptionOptions,
@@ -114,7 +114,7 @@ class BaseBus(Generic[AnyUpstream]):
         self._check_open()
         check_on_gap(options.on_gap)
         check_max_events(options.max_events)
-        registration = self._dispatcher.register(what, values, DeliveryQueue(queue_size), options)
+        registration = self._dispatcher.register(filter, values, DeliveryQueue(queue_size), options)
         try:
             return registration, registration.announce(text)
         except BaseException:
@@ -149,30 +149,34 @@ class BaseBus(Generic[AnyUpstream]):
         Their pending events are discarded; `delete` ends durable ones for good.
 
         A pattern ends patterns of as many steps, each covered by its own. Handlers of subscribers
-        stay (`detach`). Under an identity it ends subscriptions of others who act under it at the
-        broker, too, handlers among it: they have what waits and then `SubscriptionEnded`.
+        stay (`detach`). Under an identity it also ends subscriptions of the identity's other
+        clients, handlers too: they receive their backlog and then `SubscriptionEnded`.
         """
         self._check_open()
-        what, given = as_filter(filter), given_params(params)
-        check_values(what, given)
-        return await self._end_covered(what.bind(given), delete=delete)
+        parsed, given = as_filter(filter), given_params(params)
+        check_values(parsed, given)
+        return await self._end_covered(parsed.bind(given), delete=delete)
 
     async def _end_covered(
         self, wide: Filter | Pattern, *, delete: bool = False, but: Registration | None = None
     ) -> int:
         attached = self._attached.values()
-        handled = {each.number for subscriber in attached for each in subscriber.registrations}
+        handled = {
+            registration.number
+            for subscriber in attached
+            for registration in subscriber.registrations
+        }
         over = [
-            each
-            for each in self._dispatcher
-            if each.number not in handled
-            and each is not but
-            and covers_subscription(wide, each.bound)
+            registration
+            for registration in self._dispatcher
+            if registration.number not in handled
+            and registration is not but
+            and covers_subscription(wide, registration.bound)
         ]
         reply = []
-        for each in over:
-            reply.append(each.leave(delete=delete))
-            each.queue.discard(each)
+        for registration in over:
+            reply.append(registration.leave(delete=delete))
+            registration.queue.discard(registration)
         await _all_replies(reply)
         return len(over) + await self._upstream.cancel(wide, delete=delete)
 
@@ -189,7 +193,7 @@ class BaseBus(Generic[AnyUpstream]):
         self._attached[id(subscriber)] = attached
         attached.task.add_done_callback(lambda _: self._ended(id(subscriber), attached))
         try:
-            await _all_replies([each.announce() for each in attached.registrations])
+            await _all_replies([registration.announce() for registration in attached.registrations])
         except BaseException:
             attached.task.cancel()
             raise
@@ -200,9 +204,9 @@ class BaseBus(Generic[AnyUpstream]):
             del self._attached[subscriber]
 
     async def detach(self, subscriber: Subscriber) -> None:
-        """Let a subscriber's handlers process what waits for them, then unsubscribe them.
+        """Let a subscriber's handlers process their backlog, then unsubscribe them.
 
-        Called from a handler it does not wait, as the handlers go on only after it.
+        Called from a handler it does not wait: that handler has to return first.
         """
         attached = self._attached.get(id(subscriber))
         if attached is not None:
@@ -210,7 +214,7 @@ class BaseBus(Generic[AnyUpstream]):
             await self._wait_for([attached.task])
 
     async def close(self) -> None:
-        """Take no more events; consumers receive what waits for them, then end.
+        """Accept no more events; consumers receive their backlog, then end.
 
         It waits for the handlers of attached subscribers, unless one of them is the caller.
         """
@@ -219,11 +223,11 @@ class BaseBus(Generic[AnyUpstream]):
         for attached in self._attached.values():
             if not attached.registrations:
                 attached.stop()
-        await self._wait_for([each.task for each in self._attached.values()])
+        await self._wait_for([subscriber.task for subscriber in self._attached.values()])
 
     async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
         here = asyncio.current_task()
-        if tasks and all(each.task is not here for each in self._attached.values()):
+        if tasks and all(subscriber.task is not here for subscriber in self._attached.values()):
             await asyncio.wait(tasks)
 
     def _check_open(self) -> None:
@@ -252,7 +256,7 @@ async def _all_replies(announced: Iterable[PendingReply]) -> None:
     """Wait for all answers; the first refusal is raised, with the others as its notes."""
     waiting = [reply for reply in announced if reply is not None]
     answers = await asyncio.gather(*waiting, return_exceptions=True)
-    refusals = [each for each in answers if isinstance(each, BaseException)]
+    refusals = [answer for answer in answers if isinstance(answer, BaseException)]
     if refusals:
         for other in refusals[1:]:
             refusals[0].add_note(f"and: {other}")

@@ -54,7 +54,9 @@ _SECOND: Final = timedelta(seconds=1)
 EARLY_S: Final = 0.001
 """Work due this soon is done at once, as the wall clock and the clock of timers differ."""
 
-_ABLE: Final = " or ".join(each.name for each in ALGORITHMS.values() if each.assembles)
+_ABLE: Final = " or ".join(
+    algorithm.name for algorithm in ALGORITHMS.values() if algorithm.assembles
+)
 
 NO_DURABLE: Final = "brokers keep no pattern for a disconnected client; leave durable= out"
 
@@ -70,7 +72,7 @@ class Assembling:
         """The patterns at this broker, and the events that came too late for them."""
         router = self.router
         return {
-            "patterns": 0 if router is None else len(router.standing),
+            "patterns": 0 if router is None else len(router.subscriptions),
             "late_events": 0 if router is None else router.late,
         }
 
@@ -117,12 +119,12 @@ class Assembling:
         """
         if isinstance(control, TooLate):
             numbers = (control.first_seq, control.last_seq, control.count)
-            are_numbers = all(0 <= each <= MAX_NUMBER for each in numbers)
+            are_numbers = all(0 <= number <= MAX_NUMBER for number in numbers)
             if not are_numbers or not _is_publisher(control.publisher):
                 raise IllegalMessage(principal.name, "late events with impossible numbers")
         elif isinstance(control, WithEvents):
-            for each in events_of(control):
-                _check(principal.name, each)
+            for event in events_of(control):
+                _check(principal.name, event)
             if not principal.publishes_all:
                 return _permitted(control, publishable, principal)
         elif isinstance(control, SubscribePattern) and not principal.may_receive_all:
@@ -171,10 +173,10 @@ def _offered(batch: Batch, principal: Principal) -> tuple[Batch, int]:
     subscriptions would be forwarded, and patterns delegated, to a broker without such events.
     """
     requests = tuple(
-        replace(each, filter=_offer(each.filter, principal))
-        if isinstance(each, Advertise)
-        else each
-        for each in batch.requests
+        replace(request, filter=_offer(request.filter, principal))
+        if isinstance(request, Advertise)
+        else request
+        for request in batch.requests
     )
     denied = sum(map(ne, requests, batch.requests))
     return replace(batch, requests=requests), denied
@@ -214,7 +216,9 @@ def _permitted(
 
     def only(events: Iterable[Occurrence]) -> tuple[Occurrence, ...]:
         return tuple(
-            each for each in events if grant(principal, RowParcel(each.publisher, [each.event]))[0]
+            event
+            for event in events
+            if grant(principal, RowParcel(event.publisher, [event.event]))[0]
         )
 
     if isinstance(control, Composite):

@@ -23,7 +23,7 @@ from palio.protocol.failures import failure
 from palio.protocol.messages import Answer, Cancel, Ended, Failure
 from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.patterns.messages import UnsubscribePattern
-from palio.routing.patterns.standing import covers_subscription
+from palio.routing.patterns.subscriptions import covers_subscription
 
 _VISIT: Final = 64
 """The cost of visiting one alternative of a subscription, counted in comparisons."""
@@ -73,7 +73,7 @@ class Cancelling:
                 "this session acts under no identity, so there are no others whose subscriptions "
                 "it may cancel; connect with identity="
             )
-        if sum(each.asker is asker for each in self.unfinished) >= MAX_CANCELS:
+        if sum(cancel.asker is asker for cancel in self.unfinished) >= MAX_CANCELS:
             raise LimitExceeded(
                 "a session's cancellations that are under way (wait for their answers)",
                 limit="MAX_CANCELS",
@@ -109,9 +109,9 @@ class Cancelling:
         )
         count, left = 0, float(CANCEL_SLICE)
         others = [
-            each
-            for each in core.sessions.values()
-            if each.identity == asker.identity and each is not asker
+            session
+            for session in core.sessions.values()
+            if session.identity == asker.identity and session is not asker
         ]
         for session in others:
             over: list[int] = []
@@ -143,7 +143,7 @@ class Cancelling:
 
 def _alternatives(subscription: Subscription) -> int:
     """Count alternatives and listed values, which determine the cost of binding parameters."""
-    what, values = subscription.what, subscription.values.values()
-    steps = (what,) if isinstance(what, Filter) else what.steps
-    listed = sum(len(each) for each in values if isinstance(each, tuple | list))
-    return listed + sum(len(each.conjunctions) for each in steps)
+    filter, values = subscription.what, subscription.values.values()
+    steps = (filter,) if isinstance(filter, Filter) else filter.steps
+    listed = sum(len(value) for value in values if isinstance(value, tuple | list))
+    return listed + sum(len(step.conjunctions) for step in steps)

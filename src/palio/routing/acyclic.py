@@ -48,6 +48,7 @@ class Hierarchical(ForwardingRouter):
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """Select matching subscribers, and always the master unless it is the sender."""
         routes = super().route(sender, parcel)
+        # The master sends no subscriptions down, so only it knows who else wants an event.
         for master in self.subscriptions.table.neighbours:
             if master != sender:
                 routes[master] = np.ones(len(parcel), np.bool_)

@@ -29,7 +29,8 @@ class Advertised(ForwardingRouter):
         self.advertisements = Ledger(advertising=True)
         self._overlaps = OverlapIndex()
         self._announcing: dict[Peer, Announcements] = {}
-        # A fully announced parcel: `route` follows `announced`, and need not match it twice.
+        # The last parcel of which all events count: nodes call `announced` and then `route`, and
+        # matching advertisements costs as much as matching subscriptions.
         self._whole: tuple[Announcements, Parcel] | None = None
         self._new_selector = selector
         super().__init__(name, selector)
@@ -44,7 +45,7 @@ class Advertised(ForwardingRouter):
             self._announcing.pop(sender, None)
             return
         entries = self.advertisements.entries[sender].values()
-        changed = self._overlaps.set_offers(sender, [each.bound for each in entries])
+        changed = self._overlaps.set_offers(sender, [entry.bound for entry in entries])
         self.subscriptions.table.reconsider(changed)
 
     def detach(self, peer: Peer) -> list[Send]:
@@ -54,6 +55,7 @@ class Advertised(ForwardingRouter):
         return super().detach(peer)
 
     def _outgoing(self) -> dict[Peer, list[Request]]:
+        # Advertisements first: they decide where the neighbour may send subscriptions back.
         outgoing = self.advertisements.outgoing()
         for peer, requests in self.subscriptions.outgoing().items():
             outgoing.setdefault(peer, []).extend(requests)
@@ -67,9 +69,7 @@ class Advertised(ForwardingRouter):
         return routes if announced is None else narrowed(routes, announced)
 
     def sources(self, filter: Filter) -> bool:
-        """Find out if anybody may publish what a filter wants, by the advertisements of all
-        brokers.
-        """
+        """Return whether an advertisement of any broker overlaps a filter."""
         return self.advertisements.offers(filter)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
@@ -78,11 +78,11 @@ class Advertised(ForwardingRouter):
             return None
         announcements = self._announcing.get(sender)
         if announcements is None:
-            offers = [each.bound for each in self.advertisements.entries[sender].values()]
+            offers = [entry.bound for entry in self.advertisements.entries[sender].values()]
             announcements = self._announcing[sender] = Announcements(offers, self._new_selector)
         if self._whole is not None:
-            known, whole = self._whole
-            if known is announcements and whole is parcel:
+            last, whole = self._whole
+            if last is announcements and whole is parcel:
                 return None
         announced = announcements.among(parcel)
         if not announced.all():

@@ -1,4 +1,4 @@
-"""The catalogue of routing algorithms: each by its name, its kind of network, and its features.
+"""The catalogue of routing algorithms: names, kinds of network, and features.
 
 `palio serve --routing`, the configuration, `palio simulate`, `palio.testing.Network` and the table
 in docs/concepts/routing.md read it, so a listed algorithm is available everywhere. A router's
@@ -37,8 +37,7 @@ class Algorithm:
     has_parents: bool = False
     """True if each broker but one is configured with the broker above it."""
     finds_parents: bool = False
-    """True if brokers decide which is above which; one with a configured parent is not to be root.
-    """
+    """True if brokers elect a root; one with a configured parent is not eligible."""
     is_advertised: bool = False
     """True if only events that their publisher advertised count."""
     takes_advertisements: bool = False
@@ -62,9 +61,10 @@ class Algorithm:
     ) -> Router:
         """Make a router for one broker.
 
-        `incarnation` has to grow with each start of the broker: the time will do. `has_parent`:
-        where brokers decide which is above which, this one is not to be the root.
+        `incarnation` has to grow with each start of the broker: the time will do. With
+        `has_parent` the broker is not eligible as root, where brokers elect one.
         """
+        # Imported here, as the command line reads this catalogue at each start.
         from palio.routing.general import General
         from palio.routing.reference_selector import ReferenceSelector
         from palio.routing.source_trees import SourceTrees
@@ -122,8 +122,8 @@ class Algorithm:
 
 
 ALGORITHMS: Final[dict[str, Algorithm]] = {
-    each.name: each
-    for each in (
+    algorithm.name: algorithm
+    for algorithm in (
         Algorithm(
             name="general",
             summary="one tree over any graph, and as acyclic along it",

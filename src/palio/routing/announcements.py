@@ -1,6 +1,6 @@
 """`Announcements`: finds the events that their publisher advertised.
 
-A few events are tested one by one, many by columns.
+Up to `FEW_EVENTS` events are tested one by one. Of more, a selector tests whole columns.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from palio.model.values import NO_VALUES
 from palio.routing.protocol import Selector, SelectorFactory
 
 FEW_EVENTS: Final = 16
-"""Events up to which each is tested by itself."""
+"""Events up to which each is tested by itself: a batch of columns costs more to set up."""
 
 
 class Announcements:
     """The advertisements of one publisher, with each distinct test numbered.
 
-    With `most` an event is tested by no more advertisements, and not found if only others announce
-    it.
+    With `most` only so many advertisements are tested, and events that others announce count as not
+    advertised: it bounds the work that one event can cause.
 
     >>> import palio
     >>> from palio.model.row_parcels import RowParcel
@@ -47,16 +47,18 @@ class Announcements:
         *,
         most: int | None = None,
     ) -> None:
-        self._alternatives = [each for offer in offers for each in offer.alternatives][:most]
+        alternatives = [alternative for offer in offers for alternative in offer.alternatives]
+        self._alternatives = alternatives[:most]
         self._offers = list(offers)
         self._most = most
         self._new_selector = new_selector
-        tests = (test for each in self._alternatives for test in each.tests.values())
+        # Alternatives share tests, as of one attribute: the selector runs each distinct test once.
+        tests = (test for alternative in self._alternatives for test in alternative.tests.values())
         self._numbers = {test: number for number, test in enumerate(dict.fromkeys(tests))}
 
     @cached_property
     def _selector(self) -> Selector | None:
-        """A selector of all tests; None if they are more than it takes."""
+        """A selector of all tests; None if it takes fewer."""
         selector = self._new_selector()
         try:
             for test, number in self._numbers.items():
@@ -69,7 +71,7 @@ class Announcements:
         """Select the events of a parcel that any of the advertisements announces."""
         if len(parcel) <= FEW_EVENTS or self._selector is None:
             return np.fromiter(map(self._announces, parcel.rows), np.bool_, len(parcel))
-        return np.concatenate([self._of_batch(self._selector, each) for each in parcel.batches])
+        return np.concatenate([self._of_batch(self._selector, batch) for batch in parcel.batches])
 
     def _announces(self, event: Mapping[str, Any]) -> bool:
         """Return whether an offer announces an event. That offer is tested first next time, as a
@@ -96,6 +98,7 @@ class Announcements:
         read = {name for residual in alternative.residuals for name in residual.attributes}
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             test = alternative.tests.get(name)
+            # Brokers add the system's attributes. One that only a residual reads is tested below.
             if is_system_name(name) or (test is None and name in read):
                 continue
             is_absent = column.is_null().to_numpy(zero_copy_only=False)
@@ -103,6 +106,8 @@ class Announcements:
             announced &= is_absent if mask is None else is_absent | mask
         columns = Columns(batch)
         for residual in alternative.residuals:
+            # Rows that remain: a residual costs some microseconds a row. It may be unknown, as an
+            # advertisement allows events without its attributes; only a false one rules out.
             rows = np.flatnonzero(announced)
             announced[rows] = ~holds_on(residual.inverted(), columns, rows, NO_VALUES)
         return announced

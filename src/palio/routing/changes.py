@@ -5,15 +5,15 @@ brokers that receive a calm plan (`TreePlan.calm`) go through rounds. A broker s
 link once all its *other* links have sent it. The messages so run from the leaves inwards and back,
 one for each direction of each link:
 
-0. *Still*, on the links in use: this broker holds what its clients publish, and no event comes from
-   beyond. As links keep order, a broker that has received it on all links has received all events.
-   Then it leaves links that the plan lacks or turns, and joins those of the plan.
+0. *Still*, on the links in use: this broker holds the events of its clients, and no event comes
+   from beyond it. As links keep order, a broker that has received this round on all links has
+   received all events. Then it leaves links that the plan lacks or turns, and joins the plan's.
 1. *Done*, on the links of the plan: all requests from beyond have been sent on this link.
 2. The same once more where there are advertisements, as subscriptions follow advertisements.
 
-After the last round held events go. Nobody waits for a link that broke. A broker that is not, or no
-longer, changing to the plan sends all rounds at once. One that restarted and decided by itself
-joins no link of the plan, and does not count.
+After the last round brokers forward the events that they held. No broker waits for a link that
+broke. A broker that is not changing to the plan, or is done, sends all rounds at once. One that
+restarted and decided by itself joins no link of the plan, and does not count.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ class Change:
         for peer, received in rounds.items():
             if received == NOT_IN_USE:
                 continue
+            # A link waits for all others, not for itself: else both its ends would wait for ever.
             others = len(missing) - (peer in missing)
             reached = self.round if not others else self.round - 1
             if self._sent.get(peer, NOTHING) < reached:

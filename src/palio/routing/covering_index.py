@@ -1,15 +1,20 @@
-"""`CoveringIndex`: which filters may cover a filter, and which may it cover?
+"""`CoveringIndex`: finds candidates for filters that cover a filter, or that it covers.
 
-A conjunction is a *box*. On each attribute that it names it has a *side*: the one kind of value
-that it admits (any, where it admits several, or absence) and the bounds of what it admits, measured
-on a line of floats; where it admits a single value, that value too. A filter can cover another only
-if each side of its box holds a side of the other's box.
+A conjunction is a *box*. It has a *side* for each attribute that it names: the kind of the admitted
+values, and their least and greatest as floats (`measure`). If only one value is admitted, the side
+has it too. If several kinds or absence are admitted, the side admits anything. A filter can cover
+another only if each side of its box holds a side of the other's box.
 
-A side is found by its *key*: its value, or else its attribute. A box is filed under the rarest of
-its keys, so what may hold a box lies under the keys of that box; and under all of its keys, so what
-may lie in a box lies under the rarest key of that box. One kernel compares the few boxes there.
-Measuring may round (long strings, 2**53 + 1) but never changes the order, so no true answer is
-missed; candidates are confirmed by the exact relation, which is the caller's.
+A side has one or two *keys*: its attribute, and its single value. Boxes are filed twice:
+
+- under the rarest key alone: a box that holds another has all its keys in the other, so a search
+  for holders visits the keys of the box asked about, and misses none;
+- under all keys: a box inside another has all keys of the other, so a search for the inside visits
+  one key, the rarest.
+
+One kernel compares the few boxes under a key. Measuring may round (long strings, 2**53 + 1) but
+never changes the order. So no true answer is missed, and the caller confirms candidates by the
+exact relation.
 """
 
 from __future__ import annotations
@@ -29,17 +34,17 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
 _MOST_SIDES: Final = 6
-"""Sides of a box that are compared; one of more may be a candidate in vain."""
+"""Sides of a box that are compared: rows have one width. Others only make needless candidates."""
 
 _FEW: Final = 8
-"""So few candidates are not worth a comparison: the exact relation takes no longer."""
+"""Candidates that are returned uncompared: to call the kernel takes as long as to confirm them."""
 
 _EVERYTHING: Final = (None, (-math.inf, math.inf))
 """The key, and the bounds, of a box without sides."""
 
 
 class _Postings:
-    """The boxes under one key: their numbers, ascending, and the bounds of what each has there."""
+    """The boxes under one key: their rows, ascending, and the bounds of their sides there."""
 
     __slots__ = ("highs", "lows", "rows")
 
@@ -47,14 +52,14 @@ class _Postings:
         self.rows, self.lows, self.highs = array("q"), array("d"), array("d")
 
     def add(self, row: int, bounds: Bounds) -> None:
-        place, (low, high) = bisect_left(self.rows, row), bounds
-        self.rows.insert(place, row)
-        self.lows.insert(place, low)
-        self.highs.insert(place, high)
+        index, (low, high) = bisect_left(self.rows, row), bounds
+        self.rows.insert(index, row)
+        self.lows.insert(index, low)
+        self.highs.insert(index, high)
 
     def remove(self, row: int) -> None:
-        place = bisect_left(self.rows, row)
-        del self.rows[place], self.lows[place], self.highs[place]
+        index = bisect_left(self.rows, row)
+        del self.rows[index], self.lows[index], self.highs[index]
 
 
 _Table: TypeAlias = dict[Key | None, _Postings]
@@ -73,18 +78,17 @@ class CoveringIndex:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[int, list[int]] = {}
-        """By filter its rows, one a box. A filter without a box matches nothing."""
-        self._hollow: dict[int, None] = {}
+        self._rows: dict[int, list[int]] = {}  # by filter, a row for each of its boxes
+        self._hollow: dict[int, None] = {}  # filters without a box: they match nothing
+        # By row: the box, its filter, and the one key that it is filed under alone.
         self._boxes: list[Box] = []
         self._filters: list[int] = []
         self._rarest: list[Key | None] = []
-        """By row the box, its filter, and the key that it is filed under alone."""
         self._free: list[int] = []
         self._sides = np.zeros((16, _MOST_SIDES, SIDE))
         self._marks = np.zeros(16, np.int64)
+        # The first box of each filter alone: a coverer has to hold all boxes, so also that one.
         self._by_key: _Table = {}
-        """One box of each filter: all of them must lie in what covers it."""
         self._by_rarest: _Table = {}
 
     def add(self, item: int, form: NormalizedFilter) -> None:
@@ -96,6 +100,7 @@ class CoveringIndex:
         for entry in form.boxes[0].keys:
             _file(self._by_key, rows[0], *entry)
         for row, box in zip(rows, form.boxes, strict=True):
+            # Remembered: by the time the row is removed, another of its keys may be the rarest.
             rarest = min(box.keys, key=self._count, default=_EVERYTHING)
             self._rarest[row] = rarest[0]
             _file(self._by_rarest, row, *rarest)
@@ -129,8 +134,8 @@ class CoveringIndex:
         self._free += rows
 
     def above(self, form: NormalizedFilter) -> list[int]:
-        """Numbers, ascending, among which are all filters that cover this one."""
-        if not form.boxes:
+        """Return numbers, ascending, among which are all filters that cover this one."""
+        if not form.boxes:  # it matches nothing, so all filters cover it
             return sorted(self._rows)
         box, rows = form.boxes[0], list[int]()
         for key, bounds in (_EVERYTHING, *box.keys):
@@ -141,8 +146,8 @@ class CoveringIndex:
         return sorted({filters[row] for row in rows})
 
     def below(self, form: NormalizedFilter) -> list[int]:
-        """Numbers, ascending, among which are all filters that this one covers."""
-        found, filters = set(self._hollow), self._filters
+        """Return numbers, ascending, among which are all filters that this one covers."""
+        candidates, filters = set(self._hollow), self._filters
         for box in form.boxes:
             if not box.keys:
                 return sorted(self._rows)
@@ -150,8 +155,8 @@ class CoveringIndex:
             postings = self._by_key.get(key)
             if postings is not None:
                 rows = self._compared(postings, bounds, box, inside=True)
-                found.update([filters[row] for row in rows])
-        return sorted(found)
+                candidates.update([filters[row] for row in rows])
+        return sorted(candidates)
 
     def _count(self, entry: tuple[Key, Bounds]) -> int:
         postings = self._by_key.get(entry[0])
@@ -160,51 +165,52 @@ class CoveringIndex:
     def _compared(
         self, postings: _Postings, bounds: Bounds, box: Box, *, inside: bool
     ) -> list[int]:
-        """The rows whose boxes hold a box, or those that lie `inside` it. The bounds are what it
-        has under the key.
+        """Return the rows whose boxes hold a box, or lie `inside` it; `bounds` are those of the
+        box under the key.
         """
         if len(postings.rows) <= _FEW:
             return postings.rows.tolist()
         rows = np.frombuffer(postings.rows, np.int64)
         filed = (rows, np.frombuffer(postings.lows), np.frombuffer(postings.highs))
-        known, asked = (self._marks, self._sides), (box.mark, box.numbers)
-        engine, found = registry.ready(), np.empty(len(rows), np.int64)
+        indexed, query = (self._marks, self._sides), (box.mark, box.numbers)
+        engine, fitting = registry.ready(), np.empty(len(rows), np.int64)
         compare = compare_boxes if engine is None else engine.compare_boxes
-        count = compare(filed, bounds, known, asked, inside, found)
-        fitting: list[int] = found[:count].tolist()
-        return fitting
+        count = compare(filed, bounds, indexed, query, inside, fitting)
+        fitting_rows: list[int] = fitting[:count].tolist()
+        return fitting_rows
 
 
 def compare_boxes(
     filed: tuple[Longs, Floats, Floats],
     bounds: Bounds,
-    known: tuple[Longs, Floats],
-    asked: tuple[int, Floats],
+    indexed: tuple[Longs, Floats],
+    query: tuple[int, Floats],
     inside: bool,
-    found: Longs,
+    fitting: Longs,
 ) -> int:
-    """Do as the kernel does (`kernels/boxes.py`), until it is loaded."""
+    """Do as the kernel does (`kernels/boxes.py`), until it is compiled."""
     rows, lows, highs = filed
     low, high = bounds
-    marks, boxes = known
-    mark, box = asked
+    marks, boxes = indexed
+    mark, box = query
     if inside:
         rows = rows[(lows >= low) & (highs <= high) & (mark & ~marks[rows] == 0)]
         sides = boxes[rows]
         held = np.any(_hold(box[:, np.newaxis], sides[:, np.newaxis]), axis=2)
+        # A row that is full to its last side may have more sides than were stored.
         rows = rows[np.all(held, axis=1) | (sides[:, -1, 0] != 0)]
     else:
         rows = rows[(lows <= low) & (highs >= high) & (marks[rows] & ~mark == 0)]
         sides = boxes[rows]
         held = np.any(_hold(sides[:, :, np.newaxis], box), axis=2)
         rows = rows[np.all(held | (sides[:, :, 0] == 0), axis=1)]
-    found[: len(rows)] = rows
+    fitting[: len(rows)] = rows
     return len(rows)
 
 
 def _hold(outer: Floats, inner: Floats) -> npt.NDArray[np.bool_]:
-    """Compare sides with sides: which hold which."""
-    name, kind, value, low, high = (outer[..., place] for place in range(SIDE))
+    """Compare sides with sides: True where one of `outer` holds one of `inner`."""
+    name, kind, value, low, high = (outer[..., field] for field in range(SIDE))
     held: npt.NDArray[np.bool_] = (
         (name == inner[..., 0])
         & ((kind < 0) | (kind == inner[..., 1]))

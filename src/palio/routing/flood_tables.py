@@ -15,7 +15,7 @@ from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory
 
 _FLOOD: Final = Peer.broker("")
-"""The one neighbour of the local table, which stands for the network: its requests are flooded."""
+"""The one neighbour of the local table: the whole network. Requests to it are flooded."""
 
 
 class FloodTables:
@@ -61,10 +61,11 @@ class FloodTables:
         try:
             self.world.apply_requests(origin, flood.requests, fresh=flood.fresh)
         except IllegalMessage:
-            if not is_known:
+            if not is_known:  # an illegal flood leaves no origin behind
                 self.world.remove_peer(origin)
             raise
-        self.world.outgoing()  # nobody is sent these, but the table frees ended requests
+        # The world has no neighbours to send changes to; taking them frees ended requests.
+        self.world.outgoing()
 
     def clients(self, parcel: Parcel) -> dict[Peer, RowMask]:
         """Select the clients here that some events are for."""

@@ -41,6 +41,8 @@ class Flooded(PlainRouter, Addressing):
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.name = name
         self._tables = FloodTables(name, selector, covering=False)
+        # The neighbour towards each origin: floods and events take the tree's only path, so this is
+        # learned from floods.
         self._via: dict[str, Peer] = {}
         self._peers: dict[Peer, None] = {}
         self._waves = Waves(lambda wave: Flood(name, (), wave=wave))
@@ -75,8 +77,9 @@ class Flooded(PlainRouter, Addressing):
         if peer.is_client:
             self._tables.local.remove_peer(peer)
             return self._flood_own() + self._waves.disconnect(peer)
+        # A fresh flood without requests withdraws an origin: no message of its own is needed.
         sends = []
-        for origin in [each for each, via in self._via.items() if via == peer]:
+        for origin in [origin for origin, via in self._via.items() if via == peer]:
             del self._via[origin]
             self._tables.world.remove_peer(Peer.broker(origin))
             gone = Flood(origin, (), fresh=True)
@@ -138,6 +141,8 @@ class Flooded(PlainRouter, Addressing):
         return Flood(origin, self._tables.current(origin), fresh=True)
 
     def _accept_flood(self, sender: Peer, flood: Flood) -> list[Send]:
+        # On a tree all floods of an origin come over one link. Another link could only forge them,
+        # or the network has a circle, in which floods would run for ever.
         via = self._via.get(flood.origin)
         if flood.origin == self.name or (via is not None and via != sender):
             raise IllegalMessage(sender, f"origin {flood.origin} is not in its direction")
@@ -146,7 +151,8 @@ class Flooded(PlainRouter, Addressing):
         return self._send(Flood(flood.origin, flood.requests, flood.fresh), sender, flood.wave)
 
     def _send(self, flood: Flood | None, requester: Peer | None, wave: int | None) -> list[Send]:
-        others = [each for each in self._neighbours if each != requester]
+        """Forward a flood to all but its requester, with a wave if there is one."""
+        others = [neighbour for neighbour in self._neighbours if neighbour != requester]
         if flood is not None:
             for neighbour in others:
                 self._waves.note_sent(neighbour)

@@ -1,11 +1,11 @@
 """`Gateway`: a hybrid (siena 4.4) that runs one algorithm inside and another one outside.
 
 A gateway is two routers in one broker, each of which sees the other as one peer. To a hierarchy
-inside, the outside is the master's server; to a mesh outside, the whole inside is one neighbour.
-Between them go the summaries that either would send a neighbour. So each side covers, repairs and
-settles by its own rules, and a mesh of hierarchies and a hierarchy of meshes are the same code. A
-hierarchy outside receives every event and asks for none, so the gateway asks peers inside for
-everything.
+inside, the outside is the master's server. To a mesh outside, the whole inside is one neighbour.
+The routers exchange the summaries that either would send a neighbour. So each side covers, repairs
+and settles by its own rules, and a mesh of hierarchies and a hierarchy of meshes are the same code.
+A hierarchy outside receives every event and subscribes to none, so the gateway subscribes to
+everything inside.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Gateway:
         inwards = self.outside.attach(self._down)
         self._settle(deque((self.inside, send) for send in outwards))
         self._settle(deque((self.outside, send) for send in inwards))
+        # A hierarchy sends no subscriptions down, but its master has to receive every event.
         if self.is_below:
             everything = Batch((Subscribe(0, TRUE),), fresh=True)
             self._settle(
@@ -72,7 +73,7 @@ class Gateway:
 
     @property
     def takes_advertisements(self) -> bool:
-        """True if advertisements mean anything."""
+        """True if advertisements have an effect."""
         return self.inside.takes_advertisements
 
     @property
@@ -81,17 +82,17 @@ class Gateway:
         return isinstance(self.outside, Hierarchical)
 
     def sources(self, filter: Filter) -> bool | Peer:
-        """Find out if anybody may publish what a filter wants."""
+        """Return whether anybody may publish events that match a filter."""
         return self.inside.sources(filter)
 
     @property
     def is_changing(self) -> bool:
-        """True on the way to another tree."""
+        """True while a side changes to another tree."""
         return self.inside.is_changing or self.outside.is_changing
 
     @property
     def is_in_order(self) -> bool:
-        """True if the paths are as wanted."""
+        """True if paths are final on both sides."""
         return self.inside.is_in_order and self.outside.is_in_order
 
     def has_alternate_path(self, neighbour: Peer) -> bool:
@@ -114,9 +115,7 @@ class Gateway:
         return self._settle(deque((side, send) for side in sides for send in side.uncork()))
 
     def holds(self, sender: Peer) -> bool:
-        """Return whether events of a peer are held: by its side, or by the other one, which they
-        enter next.
-        """
+        """Return whether events of a peer are held: by its side, or by the one they enter next."""
         side = self._side(sender)
         other, entry = self._beyond(side)
         return side.holds(sender) or other.holds(entry)
@@ -144,6 +143,7 @@ class Gateway:
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """Select the peers that events go to, on the other side as well if they cross over."""
         side = self._side(sender)
+        # Events that came to the outside by a detour: there, this broker itself is their sender.
         if sender == self._beyond_it:
             sender = Peer.broker(self.name)
         routes = side.route(sender, parcel)
@@ -153,9 +153,9 @@ class Gateway:
         other, entry = self._beyond(side)
         rows = np.flatnonzero(crossing)
         for peer, mask in other.route(entry, parcel.select(crossing)).items():
-            whole = np.zeros(len(parcel), np.bool_)
-            whole[rows[mask]] = True
-            routes[peer] = whole
+            # The other side numbers rows of the selection; routes are of the whole parcel.
+            routes[peer] = np.zeros(len(parcel), np.bool_)
+            routes[peer][rows[mask]] = True
         return routes
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
@@ -181,13 +181,17 @@ class Gateway:
         return (self.outside, self._down) if side is self.inside else (self.inside, self._up)
 
     def _settle(self, pending: deque[tuple[Router, Send]]) -> list[Send]:
-        """Pass messages between the sides until none is pending; return those for peers."""
+        """Pass messages between the sides until none is pending; return those for peers.
+
+        A queue keeps the order in which a side made its messages, as a link would. It ends, as each
+        side only forwards changes of its own summary.
+        """
         outgoing = []
         while pending:
             side, send = pending.popleft()
             if send.to in (self._up, self._down):
                 other, entry = self._beyond(side)
-                pending.extend((other, each) for each in other.receive(entry, send.message))
+                pending.extend((other, answer) for answer in other.receive(entry, send.message))
             else:
                 outgoing.append(send)
         return outgoing

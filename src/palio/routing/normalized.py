@@ -1,8 +1,8 @@
 """`NormalizedFilter`: the properties of a filter that routing needs often, computed once.
 
-Every broker on a filter's path measures it, compares it and tests events by it. Filters are
+A broker measures each filter, compares it with others and tests events by it. Filters are
 immutable, so equal ones share one normalized form. Most filters are *plain*: a single conjunction
-that restricts each attribute to one interval of one kind. Covering is then a comparison of bounds,
+that restricts each attribute to one interval of one kind. For these, to cover is to compare bounds,
 and matching needs no three-valued logic.
 """
 
@@ -40,18 +40,18 @@ Key: TypeAlias = str | Point
 """A search key of boxes: an attribute, or one value of it."""
 
 Stated: TypeAlias = Any
-"""A filter without variables, or an advertisement, as a peer stated it; a table holds one kind."""
+"""A filter without variables, or an advertisement. A table holds one of the two."""
 
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
 
 ANY_KIND: Final = -1
-"""The kind of a side of an attribute that is restricted in some other form."""
+"""The kind of a side that admits several kinds, or absence."""
 
 _MARK_BITS: Final = 63
 """Bits of a signed word without its sign."""
 
 SIDE: Final = 5
-"""Numbers of a side."""
+"""Columns of a side as the kernel has it: name, kind, value, low, high."""
 
 _EXACT: Final = (1 << 52) - 1
 """Whole numbers up to this are exact as floats."""
@@ -63,19 +63,19 @@ _REMEMBERED: Final = 1 << 16
 """Filters, and constraints, whose forms are cached."""
 
 
-def measure(place: Any) -> float:
+def measure(coordinate: Any) -> float:
     """Map a coordinate to a float: monotone, not injective.
 
     >>> measure("ab") < measure("b") < measure(TOP)
     True
     """
-    if place is TOP:
+    if coordinate is TOP:
         return math.inf
-    if isinstance(place, str):
-        place = place[:_TEXT_BYTES].encode()
-    if isinstance(place, bytes):
-        return float(int.from_bytes(place[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")))
-    return float(place)
+    if isinstance(coordinate, str):
+        coordinate = coordinate[:_TEXT_BYTES].encode()  # UTF-8 sorts as its code points do
+    if isinstance(coordinate, bytes):
+        return float(int.from_bytes(coordinate[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")))
+    return float(coordinate)
 
 
 class Side(NamedTuple):
@@ -94,12 +94,13 @@ class Box:
     def __init__(self, sides: list[Side]) -> None:
         self.sides = sides
         points = [(side.point, side.bounds) for side in sides if side.point is not None]
-        self.keys: list[tuple[Key, Bounds]] = [*points, *[(each[0], each[2]) for each in sides]]
+        names = [(side.name, side.bounds) for side in sides]
+        self.keys: list[tuple[Key, Bounds]] = [*points, *names]
         """The search keys of all sides, with bounds: single values first, as they are rarer."""
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64]:
-        """Each side as the kernel compares it: name, kind, value or 0, and bounds."""
+        """A row for each side as the kernel compares it; a value of 0 stands for several."""
         sides = [
             (_number(name), kind, 0 if point is None else _number(point), *bounds)
             for name, kind, bounds, point in self.sides
@@ -108,7 +109,7 @@ class Box:
 
     @cached_property
     def mark(self) -> int:
-        """A bit for each attribute; two may have the same."""
+        """A bit for each attribute; two attributes may share one."""
         mark = 0
         for side in self.sides:
             mark |= 1 << hash(side.name) % _MARK_BITS
@@ -116,7 +117,11 @@ class Box:
 
 
 def _number(key: Key) -> int:
-    """A number for an attribute or a value, never 0; two may have the same."""
+    """Return a number, never 0, for an attribute or a value.
+
+    Equal numbers of two keys only make a needless candidate. Hashes differ between processes, so
+    these numbers are never saved or sent.
+    """
     return hash(key) & _EXACT | 1
 
 
@@ -132,30 +137,37 @@ class NormalizedFilter:
     def __init__(self, filter: Stated) -> None:
         self.filter = filter
         self.plain: Plain | None = None
-        """Its intervals, if it is plain."""
+        """The intervals of a plain filter."""
         if isinstance(filter, Advertisement):  # routing needs no more of it
             self.breadth = filter.breadth
             return
-        self.breadth = sum(len(each.constraints) for each in filter.conjunctions)
-        """Its number of constraints: wide filters have few, roughly."""
+        self.breadth = sum(len(conjunction.constraints) for conjunction in filter.conjunctions)
+        """Number of constraints: wide filters have few, roughly."""
         if len(filter.conjunctions) == 1:
             self.plain = _plain(filter.conjunctions[0])
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
-        """Boxes such that whatever it covers lies, alternative by alternative, in one of them."""
+        """Boxes such that each alternative of a covered filter lies in one of them."""
         if self.plain is not None:
             return (Box([_side(name, *interval) for name, interval in self.plain.items()]),)
-        parts = [each for each in self.filter.conjunctions if not each.is_contradiction]
-        if len(parts) > 1:
-            parts = list(dict.fromkeys((*parts, *merged(parts, Effort()))))
+        alternatives = [
+            conjunction
+            for conjunction in self.filter.conjunctions
+            if not conjunction.is_contradiction
+        ]
+        if len(alternatives) > 1:
+            # `a < 5 OR a >= 5` covers `a > 1`, which lies in neither alternative: add their unions.
+            unions = merged(alternatives, Effort())
+            alternatives = list(dict.fromkeys((*alternatives, *unions)))
         return tuple(
-            Box([_side_of(name, domain) for name, domain in part.domains.items()]) for part in parts
+            Box([_side_of(name, domain) for name, domain in conjunction.domains.items()])
+            for conjunction in alternatives
         )
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
-        """The attributes that must have one value for it to match, if it is plain."""
+        """The attributes that the filter fixes to one value, if it is plain."""
         return tuple(
             [
                 (name, kind, low)
@@ -166,7 +178,7 @@ class NormalizedFilter:
 
     @cached_property
     def test(self) -> Test:
-        """Return whether an event matches, as fast as possible."""
+        """A test of whether an event matches, as fast as possible."""
         if self.plain is None:
             matches: Test = self.filter.matches
             return matches
@@ -174,14 +186,14 @@ class NormalizedFilter:
 
     @cached_property
     def rest(self) -> Test:
-        """Return whether an event that has the first of the points matches."""
+        """A test of events that have the first of the points: it is not tested again."""
         first = self.points[0][0]
         return _test_of(
             [(name, *interval) for name, interval in (self.plain or {}).items() if name != first]
         )
 
     def covers(self, other: NormalizedFilter) -> bool | None:
-        """Return whether it covers another one; None if intervals alone do not decide it."""
+        """Return whether this covers another filter; None if intervals alone do not decide it."""
         ours, theirs = self.plain, other.plain
         if ours is None or theirs is None:
             return None
@@ -199,23 +211,24 @@ def form_of(filter: Stated) -> NormalizedFilter:
 
 
 def _plain(conjunction: Conjunction) -> Plain | None:
+    """Return the intervals of a conjunction; None if it has others, or contradicts itself."""
     if conjunction.residuals:
         return None
-    found: Plain = {}
+    plain: Plain = {}
     for constraint in conjunction.constraints:
         interval = _interval_of(constraint)
         if interval is None:
             return None
-        known = found.get(constraint.name)
-        if known is not None:
-            if known[0] is not interval[0]:
+        earlier = plain.get(constraint.name)
+        if earlier is not None:
+            if earlier[0] is not interval[0]:
                 return None
-            low, high = max(known[1], interval[1]), min(known[2], interval[2])
+            low, high = max(earlier[1], interval[1]), min(earlier[2], interval[2])
             if not low < high:
                 return None
-            interval = (known[0], low, high)
-        found[constraint.name] = interval
-    return found
+            interval = (earlier[0], low, high)
+        plain[constraint.name] = interval
+    return plain
 
 
 @lru_cache(_REMEMBERED)
@@ -243,7 +256,7 @@ def _side_of(name: str, domain: Domain) -> Side:
         return Side(name, ANY_KIND, (-math.inf, math.inf))
     ((kind, values),) = kinds
     side = _side(name, kind, values.spans[0][0], values.spans[-1][1])
-    return side._replace(point=None) if values.nan else side
+    return side._replace(point=None) if values.nan else side  # NaN has no coordinate
 
 
 def _always(_event: Mapping[str, Any]) -> bool:
@@ -254,29 +267,28 @@ def _test_of(sides: list[tuple[str, Kind, Any, Any]]) -> Test:
     if not sides:
         return _always
     if len(sides) == 1:
-        return _lone_test(*sides[0])
+        return _single_test(*sides[0])
 
     def inside(event: Mapping[str, Any]) -> bool:
         for name, kind, low, high in sides:
             value = event.get(name)
             if value is None or kind_of(value) is not kind:
                 return False
-            place = coordinate(value)
-            if not low <= place or not place < high:  # so NaN is outside
+            position = coordinate(value)
+            if not low <= position or not position < high:  # so NaN is outside
                 return False
         return True
 
     return inside
 
 
-def _lone_test(name: str, kind: Kind, low: Any, high: Any) -> Test:
-    """Return the test of one attribute: most filters have only that."""
+def _single_test(name: str, kind: Kind, low: Any, high: Any) -> Test:
+    """Return the test of one attribute without a loop: most filters have only one."""
 
     def inside(event: Mapping[str, Any]) -> bool:
         value = event.get(name)
         if value is None or kind_of(value) is not kind:
             return False
-        place = coordinate(value)
-        return bool(low <= place < high)  # of NaN neither
+        return bool(low <= coordinate(value) < high)  # so NaN is outside
 
     return inside

@@ -2,9 +2,11 @@
 
 A broker with 100,000 subscriptions and 1,000 advertisements has a hundred million pairs. So both
 are kept in a `DomainIndex`: a new advertisement finds the filters that it overlaps, a new filter
-the advertisements. The index counts, for each filter and neighbour, the advertisements that
-overlap, so that an ended advertisement needs no new search. Both searches agree with `overlaps`
-about a pair, except that they give up on other pairs (`MOST_TRIED`, `MAX_COMPARISONS`).
+the advertisements. For each filter and neighbour the index counts the overlapping advertisements.
+So when an advertisement ends, its filters are counted down, and no other one is compared again.
+
+Both searches agree with `overlaps`, except on pairs that take too long to compare. Those count as
+overlapping, but the limits differ (`MOST_TRIED` here, `MAX_COMPARISONS` there).
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ class OverlapIndex:
 
     >>> import palio
     >>> index, hub = OverlapIndex(), Peer.broker("hub")
-    >>> cheap, dear = palio.parse("price < 5"), palio.parse("price > 50")
-    >>> index.towards(cheap), index.towards(dear)
+    >>> low, high = palio.parse("price < 5"), palio.parse("price > 50")
+    >>> index.towards(low), index.towards(high)
     ([], [])
-    >>> [str(each) for each in index.set_offers(hub, [palio.parse_advertisement("price < 10")])]
+    >>> [str(filter) for filter in index.set_offers(hub, [palio.parse_advertisement("price < 10")])]
     ['price < 5']
-    >>> [peer.name for peer in index.towards(cheap)]
+    >>> [peer.name for peer in index.towards(low)]
     ['hub']
     """
 
@@ -47,10 +49,9 @@ class OverlapIndex:
         self._numbers: dict[Filter, int | None] = {}  # None for a filter that matches no event
         self._offers: dict[Peer, dict[Advertisement, int | None]] = {}
         self._counts: dict[Peer, Longs] = {}
+        # Advertisements that could not be parsed here: later filters overlap them, too.
         self._unread: Counter[Peer] = Counter()
-        """Advertisements of each neighbour that could not be read: all filters overlap them."""
-        self._capacity = 16
-        """Length of each neighbour's array of counts."""
+        self._capacity = 16  # of each neighbour's array of counts
 
     def towards(self, filter: Filter) -> list[Peer]:
         """List the neighbours that a filter may go to."""
@@ -67,7 +68,7 @@ class OverlapIndex:
         if number is None:
             return
         self._wanted.remove(number, _needs(filter))
-        for counts in self._counts.values():
+        for counts in self._counts.values():  # the number may be another filter's next
             counts[number] = 0
 
     def set_offers(self, peer: Peer, advertisements: Iterable[Advertisement]) -> list[Filter]:
@@ -77,10 +78,13 @@ class OverlapIndex:
         before, now = self._offers.setdefault(peer, {}), dict.fromkeys(advertisements)
         self._counts.setdefault(peer, np.zeros(self._capacity, np.int64))
         changed: list[Filter] = []
-        for advertisement in [each for each in now if each not in before]:
-            changed += self._begin(peer, advertisement)
-        for advertisement in [each for each in before if each not in now]:
-            changed += self._end(peer, advertisement)
+        # Begin before ending: a filter that an old and a new one overlap never counts as zero.
+        for advertisement in now:
+            if advertisement not in before:
+                changed += self._begin(peer, advertisement)
+        for advertisement in list(before):
+            if advertisement not in now:
+                changed += self._end(peer, advertisement)
         return changed
 
     def _begin(self, peer: Peer, advertisement: Advertisement) -> list[Filter]:
@@ -88,7 +92,7 @@ class OverlapIndex:
         self._offers[peer][advertisement] = self._offered.add(peer, boxes)
         self._unread[peer] += isinstance(advertisement, UnreadAdvertisement)
         numbers, counts = self._meeting(advertisement, boxes), self._counts[peer]
-        counts[numbers] += 1
+        counts[numbers] += 1  # `meeting` gives each number once, as this needs
         return self._filters(numbers[counts[numbers] == 1])
 
     def _end(self, peer: Peer, advertisement: Advertisement) -> list[Filter]:
@@ -104,14 +108,15 @@ class OverlapIndex:
     def _meeting(self, advertisement: Advertisement, boxes: list[ValueBox]) -> Longs:
         """Find the numbers of the filters that overlap an advertisement."""
         if isinstance(advertisement, UnreadAdvertisement):
-            return np.array([each for each in self._numbers.values() if each is not None], np.int64)
+            numbers = [number for number in self._numbers.values() if number is not None]
+            return np.array(numbers, np.int64)
         return self._wanted.meeting(boxes)
 
     def overlapping(self, peer: Peer) -> Iterator[Filter]:
         """Yield the filters that overlap advertisements of a neighbour."""
         filters, counts = self._wanted.items, self._counts.get(peer)
         if counts is not None:
-            yield from (filters[each] for each in np.flatnonzero(counts).tolist())
+            yield from (filters[number] for number in np.flatnonzero(counts).tolist())
 
     def drop(self, peer: Peer) -> None:
         """Forget a neighbour and its advertisements."""
@@ -134,16 +139,19 @@ class OverlapIndex:
             self._counts[peer][number] += count
         if not self._offered.items:
             return
-        for each in self._offered.meeting(boxes).tolist():
-            self._counts[self._offered.items[each]][number] += 1
+        for offer in self._offered.meeting(boxes).tolist():
+            self._counts[self._offered.items[offer]][number] += 1
 
     def _filters(self, numbers: Longs) -> list[Filter]:
         filters = self._wanted.items
-        return [filters[each] for each in numbers.tolist()]
+        return [filters[number] for number in numbers.tolist()]
 
 
 def _needs(filter: Filter) -> Iterator[ValueBox]:
-    """Yield for each alternative of a filter the values that an event must have, by attribute."""
+    """Yield for each alternative of a filter the values that an event must have, by attribute.
+
+    Attributes that may be absent need nothing, and brokers add those of the system.
+    """
     plain = form_of(filter).plain
     if plain is not None:
         yield {
@@ -152,11 +160,11 @@ def _needs(filter: Filter) -> Iterator[ValueBox]:
             if not is_system_name(name)
         }
         return
-    for each in filter.conjunctions:
-        if not each.is_contradiction:
+    for conjunction in filter.conjunctions:
+        if not conjunction.is_contradiction:
             yield {
                 name: pieces_of([domain])
-                for name, domain in each.domains.items()
+                for name, domain in conjunction.domains.items()
                 if not domain.absent and not is_system_name(name)
             }
 
@@ -164,6 +172,6 @@ def _needs(filter: Filter) -> Iterator[ValueBox]:
 def _offers(advertisement: Advertisement) -> list[ValueBox]:
     """Return for each alternative of an advertisement the values that it allows, by attribute."""
     return [
-        {name: pieces_of(domains) for name, domains in each.domains.items()}
-        for each in advertisement.alternatives
+        {name: pieces_of(domains) for name, domains in alternative.domains.items()}
+        for alternative in advertisement.alternatives
     ]

@@ -3,12 +3,13 @@
 Every constant of a filter is a variable too, named by its position: `0`, `1`, ..., also within an
 expression, as in `p > q * 2`. The *skeleton* of a filter is the filter without them, so two filters
 of one skeleton differ by values only. A broker whose summary changes from one to the other reports
-the change in one UPD. Together with a subscription's key on a link these names are the paper's
-*broker variables*: they mean something between two neighbours only.
+the change in one UPD. With a subscription's key on a link these names are the paper's *broker
+variables*: two neighbours share them, and no one else.
 
 Where updates come faster than a link takes them, pending ones are merged (`WaitingBatch`): of a
 variable that changes often only the last value is sent. That skips effects, which the paper allows,
-but never reorders them. As each batch is applied as one, there is no gap.
+but never reorders them. A batch is applied as one, so a subscription is never missing between two
+of its requests.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _Key: TypeAlias = tuple[bool, int]
 """A key, and whether it is that of an advertisement."""
 
 _REMEMBERED: Final = 1 << 16
-"""Cached filters: every broker that an update passes binds the same ones."""
+"""Cached filters: equal requests of many peers are bound once."""
 
 
 class LiftedFilter(NamedTuple):
@@ -68,7 +69,7 @@ class LiftedFilter(NamedTuple):
 
 
 def bound(filter: Filter, values: Bindings) -> Filter:
-    """Replace the variables of a filter. Cached, as all brokers bind the same ones.
+    """Replace the variables of a filter by values. Cached.
 
     >>> import palio
     >>> str(bound(palio.parse("a > :x"), {"x": 5}))
@@ -134,11 +135,11 @@ def lift(filter: Filter) -> LiftedFilter:
     """
     values: dict[str, Value | tuple[Value, ...]] = {}
     constraints = [
-        tuple([_without_constant(each, values) for each in conjunction.constraints])
+        tuple([_without_constant(constraint, values) for constraint in conjunction.constraints])
         for conjunction in filter.conjunctions
     ]
     residuals = [
-        tuple([_without_constants(each, values) for each in conjunction.residuals])
+        tuple([_without_constants(residual, values) for residual in conjunction.residuals])
         for conjunction in filter.conjunctions
     ]
     skeleton = Filter(tuple(map(Conjunction, constraints, residuals)))
@@ -150,13 +151,14 @@ def _without_constant(
 ) -> Constraint:
     operand = constraint.operand
     name = str(len(values))
+    # A slot with the constant's kind: `a > 5` and `a > 'x'` are not one skeleton.
     slot: Variable
     if isinstance(operand, Literal):
         values[name] = operand.value
         slot = Slot(name, operand.kind)
     elif isinstance(operand, tuple):
-        assert all(isinstance(each, Literal) for each in operand)
-        values[name] = tuple(each.value for each in operand if isinstance(each, Literal))
+        assert all(isinstance(item, Literal) for item in operand)
+        values[name] = tuple(item.value for item in operand if isinstance(item, Literal))
         slot = Variable(name)
     else:
         return constraint
@@ -181,7 +183,7 @@ def _without_constants(
         return expression
 
     check = residual.condition
-    if isinstance(check, Foreign):
+    if isinstance(check, Foreign):  # a text that only its own language can take apart
         return residual
     subject, operand = without(check.subject), check.operand
     if operand is not None and not isinstance(operand, tuple):
@@ -211,8 +213,7 @@ def changes(old: Filter, new: Filter) -> Bindings | None:
 class WaitingBatch:
     """The pending batches of a busy link, merged into one with the same effect.
 
-    For each key only the last request is kept. The batch is applied as one, and so leaves no gap
-    however many were merged; `budget` limits the total weight of its requests.
+    For each key only the last request is kept. `budget` limits the total weight of the requests.
 
     >>> waiting = WaitingBatch()
     >>> [waiting.add(Batch((Update(7, {"0": value}, value),))) for value in (5, 9)]
@@ -239,8 +240,8 @@ class WaitingBatch:
         """Merge a batch into the pending one; return False, and change nothing, if that is not
         possible.
 
-        It is not if both have a wave, if the budget is exceeded, or if a client cancels by
-        covering, where order matters.
+        It is not if both have a wave, as each wave is answered by itself; if the budget is
+        exceeded; or if a client cancels by covering, where the order of requests matters.
         """
         if self._wave is not None and batch.wave is not None:
             return False
@@ -250,6 +251,7 @@ class WaitingBatch:
         for request in batch.requests:
             if isinstance(request, Cancel | Withdraw):
                 return False
+            # Subscriptions and advertisements number their keys separately.
             key = (isinstance(request, Advertise | Unadvertise), request.key)
             pending = changed.get(key) or last.get(key)
             merged = request if pending is None else _merged(pending[0], request)
@@ -257,6 +259,7 @@ class WaitingBatch:
             weight += changed[key][1] - (0 if pending is None else pending[1])
         if weight > self._budget:
             return False
+        # Nothing was changed until here, so that a refused batch can be sent by itself.
         last.update(changed)
         self._last, self._weight = last, weight
         self._fresh = self._fresh or batch.fresh
@@ -272,6 +275,7 @@ def _merged(pending: Request, request: Request) -> Request:
         case Update(key, values):
             return Update(key, {**values, **request.values}, request.version)
         case Subscribe(key, filter, values):
+            # Without variables the update names constants by position, so they are filled in.
             if filter.variables:
                 return Subscribe(key, filter, {**values, **request.values})
             return Subscribe(key, lift(filter).filled(request.values))

@@ -10,10 +10,9 @@ variables. A parametric one may cover another today and not tomorrow, so those s
 Brokers only send filters that nothing else they sent covers, so the rules would not change
 anything for them.
 
-A request of a broker that this one cannot evaluate counts as *everything*, so that more goes to
-that broker, and nothing is lost. It is a filter that could not be read, which is TRUE already
-(`UnreadFilter`), whatever its `Update`s contain, or one of a kind of which the selector takes no
-more (`MAX_SCANS`).
+A broker's filter that this one cannot evaluate counts as TRUE, so that the broker receives too much
+rather than too little. Either its text could not be parsed here (`UnreadFilter`), then its
+`Update`s are ignored; or the selector takes no more filters of its kind (`MAX_SCANS`).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ MOST_OVERLAPS: Final = 4 * MAX_COMPARISONS
 """Effort of a search for an advertisement that overlaps a filter: 10 to 30 ms, enough for some
 1,000 advertisements."""
 
-LOOK: Final = 64
+COMPARISON_OVERHEAD: Final = 64
 """The fixed cost of comparing one advertisement, in comparisons."""
 
 _NONE: Final[dict[str, Any]] = {}
@@ -65,8 +64,8 @@ class PeerRequest:
         "bound",
         "filter",
         "handle",
-        "is_everything",
         "is_lifted",
+        "is_true_here",
         "key",
         "peer",
         "values",
@@ -81,11 +80,11 @@ class PeerRequest:
         self.filter = filter
         self.values = dict(values) if values else _NONE
         self.bound = bound
-        self.version = 0
-        self.handle = -1
+        self.version = 0  # of the last update: an older one that arrives later is dropped
+        self.handle = -1  # the selector's key: keys of peers may be equal
         self.is_lifted = False
-        self.is_everything = False
-        """True if the selector has TRUE instead of the filter."""
+        self.is_true_here = False
+        """True if the selector has TRUE instead of the filter, which it refused."""
 
 
 class Put(NamedTuple):
@@ -134,7 +133,7 @@ _OWN: Final[dict[bool, frozenset[type]]] = {
 class Ledger:
     """The subscriptions of all peers, or (with `advertising`) their advertisements.
 
-    Without `covering` neighbours are sent everything. Without `parametric` changes are sent as in
+    Without `covering` neighbours are sent all filters. Without `parametric` changes are sent as in
     siena, by SUB and USUB only: the baseline for parametric subscriptions.
     """
 
@@ -154,6 +153,7 @@ class Ledger:
         self._advertising = advertising
         self._kinds = _OWN[advertising]
         self._parametric = parametric
+        # By client, its filters without variables, to which siena's rules apply, and their keys.
         self._own: dict[Peer, tuple[Poset, dict[Stated, int]]] = {}
         self._numbers: dict[Peer, int] = {}
         self._peers: dict[int, Peer] = {}
@@ -172,12 +172,14 @@ class Ledger:
         self._numbers[peer] = self._next_number
         self._peers[self._next_number] = peer
         self._next_number += 1
+        # A session's subscriptions are identities of their own, and brokers have covered theirs.
         if peer.role is Role.CLIENT:
             self._own[peer] = (Poset(self._relation), {})
 
     def add_neighbour(self, neighbour: Peer) -> None:
         """Add a peer that is to be sent the requests of others."""
         self.table.connect(neighbour)
+        # Keys on a link are this broker's own: its summary has filters of many peers' keys.
         self._sent_keys[neighbour] = {}
         self._versions[neighbour] = {}
         self._next_key[neighbour] = 0
@@ -215,7 +217,7 @@ class Ledger:
         """Return whether an advertisement overlaps a filter; also if the search takes too long."""
         effort = Effort(MOST_OVERLAPS)
         return any(
-            not effort.spend(LOOK) or overlaps(advertisement, filter, effort=effort)
+            not effort.spend(COMPARISON_OVERHEAD) or overlaps(advertisement, filter, effort=effort)
             for advertisement in self.table.nodes
         )
 
@@ -241,13 +243,14 @@ class Ledger:
 
     def plan(self, peer: Peer, requests: Iterable[Request], *, fresh: bool = False) -> list[Step]:
         """Check requests and bind their filters. Raises `IllegalMessage`; changes nothing."""
-        known: dict[int, tuple[Filter, Bindings, Filter] | None] = {}
+        # The state of keys as the steps so far leave them: later requests may update these.
+        planned: dict[int, tuple[Filter, Bindings, Filter] | None] = {}
         if fresh:
-            known = dict.fromkeys(self.entries[peer])
+            planned = dict.fromkeys(self.entries[peer])
         steps: list[Step] = []
         for request in requests:
             try:
-                step = self._plan(peer, request, known)
+                step = self._plan(peer, request, planned)
             except InvalidInput as error:
                 raise IllegalMessage(peer, f"{type(request).__name__}: {error}") from None
             if step is not None:
@@ -258,23 +261,23 @@ class Ledger:
         self,
         peer: Peer,
         request: Request,
-        known: dict[int, tuple[Filter, Bindings, Filter] | None],
+        planned: dict[int, tuple[Filter, Bindings, Filter] | None],
     ) -> Step | None:
         match request:
             case Update(key, values, version):  # the first: it is the most frequent
                 if not self._parametric:
-                    raise IllegalMessage(peer, "this broker knows no Update; subscribe again")
-                replaced = self._planned_update(peer, request, known)
+                    raise IllegalMessage(peer, "this broker supports no Update; subscribe again")
+                replaced = self._planned_update(peer, request, planned)
                 return None if replaced is None else PutValues(key, values, version, replaced)
             case Subscribe(key, filter, values):
                 values = NO_VALUES if isinstance(filter, UnreadFilter) else values
                 filled = bound(filter, values)
-                known[key] = (filter, values, filled)
+                planned[key] = (filter, values, filled)
                 return Put(key, filter, values, filled)
             case Advertise(key, advertisement):
                 return Put(key, advertisement, NO_VALUES, advertisement)
             case Unsubscribe(key) | Unadvertise(key):
-                known[key] = None
+                planned[key] = None
                 return Drop(key)
             case Cancel(filter, values):
                 if not peer.is_client:
@@ -289,11 +292,11 @@ class Ledger:
         self,
         peer: Peer,
         update: Update,
-        known: dict[int, tuple[Filter, Bindings, Filter] | None],
+        planned: dict[int, tuple[Filter, Bindings, Filter] | None],
     ) -> Filter | None:
-        """Return the filter after an update; None if it stays everything."""
-        if update.key in known:
-            state = known[update.key]
+        """Return the filter after an update; None if it stays TRUE."""
+        if update.key in planned:
+            state = planned[update.key]
         else:
             entry = self.entries[peer].get(update.key)
             state = None if entry is None else (entry.filter, entry.values, entry.bound)
@@ -312,7 +315,7 @@ class Ledger:
             names = filter.variables or lift(filled).names.keys()
             name = next(name for name in update.values if name not in names)
             raise IllegalMessage(peer, f"Update of key {update.key}: it has no :{name}")
-        known[update.key] = (filter if filter.variables else replaced, values, replaced)
+        planned[update.key] = (filter if filter.variables else replaced, values, replaced)
         return replaced
 
     def apply(self, peer: Peer, steps: Iterable[Step]) -> None:
@@ -330,13 +333,13 @@ class Ledger:
 
     def _put(self, peer: Peer, step: Put) -> None:
         entry = PeerRequest(peer, step.key, step.filter, step.values, step.bound)
-        self._select(entry)
+        self._select(entry)  # first, as it may be refused: the key keeps its filter then
         self._drop(peer, step.key)
         own = self._own.get(peer)
         if own is not None and not step.filter.variables:
             poset, keys = own
             if step.bound in poset or next(poset.coverers(step.bound), None) is not None:
-                self._deselect(entry)
+                self._deselect(entry)  # the client receives the events by the wider one
                 return
             for narrower in list(poset.covered(step.bound)):
                 self._drop(peer, keys[narrower])
@@ -358,7 +361,7 @@ class Ledger:
         except LimitExceeded:
             if entry.peer.is_client:
                 raise
-            self._add_everything(self._selector, entry)
+            self._add_true(self._selector, entry)
         self._next_handle += 1
         self._by_handle[entry.handle] = entry
 
@@ -377,7 +380,7 @@ class Ledger:
             if step.key in self.entries[peer]:
                 self.entries[peer][step.key].version = step.version
             return
-        if self._selector is not None and not entry.is_everything:
+        if self._selector is not None and not entry.is_true_here:
             self._rebind(self._selector, entry, step)
         entry.version = step.version
         if entry.filter.variables:
@@ -385,13 +388,14 @@ class Ledger:
         else:
             entry.filter = step.bound
         if step.bound is not entry.bound and step.bound != entry.bound:
+            # Added before the old one is removed, so that neighbours see one change, an UPD.
             self.table.add(peer, step.bound)
             self.table.remove(peer, entry.bound)
             entry.bound = step.bound
 
     def _rebind(self, selector: Selector, entry: PeerRequest, step: PutValues) -> None:
         """Bind other values in the selector. From its first change on, a filter's constants are
-        variables in the selector, too.
+        variables there: a filter that changed once is likely to change again.
         """
         destination = self._numbers[entry.peer]
         if not entry.filter.variables and not entry.is_lifted:
@@ -405,11 +409,11 @@ class Ledger:
             if entry.peer.is_client:
                 raise
             selector.remove(entry.handle)
-            self._add_everything(selector, entry)
+            self._add_true(selector, entry)
 
-    def _add_everything(self, selector: Selector, entry: PeerRequest) -> None:
-        """Count a request that the selector refuses as everything: its neighbour is sent more."""
-        entry.is_everything = True
+    def _add_true(self, selector: Selector, entry: PeerRequest) -> None:
+        """Put TRUE in place of a broker's filter that the selector refuses."""
+        entry.is_true_here = True
         selector.add(entry.handle, TRUE, NO_VALUES, self._numbers[entry.peer])
 
     def _drop(self, peer: Peer, key: int) -> None:
@@ -450,8 +454,8 @@ class Ledger:
 
     def _write_advertisements(self, peer: Peer, delta: FilterDelta) -> list[Request]:
         keys = self._sent_keys[peer]
-        dropped: list[Request] = [Unadvertise(keys.pop(each)) for each in delta.dropped]
-        return [Advertise(self._new_key(peer, each), each) for each in delta.added] + dropped
+        dropped: list[Request] = [Unadvertise(keys.pop(offer)) for offer in delta.dropped]
+        return [Advertise(self._new_key(peer, offer), offer) for offer in delta.added] + dropped
 
     def _write_subscriptions(self, peer: Peer, delta: FilterDelta) -> list[Request]:
         """PROPAGATE (parametric 4.3): one UPD where the structure stays, else SUB and USUB."""
@@ -465,21 +469,22 @@ class Ledger:
                 return [self._write_update(peer, old, new, values)]
         elif self._parametric and added and dropped:
             reusable: dict[Filter, list[Filter]] = {}
-            for each in dropped:
-                reusable.setdefault(lift(each).skeleton, []).append(each)
+            for old in dropped:
+                reusable.setdefault(lift(old).skeleton, []).append(old)
             added = []
-            for each in delta.added:
-                olds = reusable.get(lift(each).skeleton)
+            for new in delta.added:
+                olds = reusable.get(lift(new).skeleton)
                 if olds:
                     old = olds.pop(0)
-                    values = changes(old, each)
+                    values = changes(old, new)
                     assert values is not None  # they have one skeleton
-                    updates.append(self._write_update(peer, old, each, values))
+                    updates.append(self._write_update(peer, old, new, values))
                 else:
-                    added.append(each)
-            dropped = [each for olds in reusable.values() for each in olds]
-        ended: list[Request] = [Unsubscribe(keys.pop(each)) for each in dropped]
-        return [*updates, *(Subscribe(self._new_key(peer, each), each) for each in added), *ended]
+                    added.append(new)
+            dropped = [old for olds in reusable.values() for old in olds]
+        # Filters end last, so that the neighbour never lacks one that a new one covers.
+        ended: list[Request] = [Unsubscribe(keys.pop(old)) for old in dropped]
+        return [*updates, *(Subscribe(self._new_key(peer, new), new) for new in added), *ended]
 
     def _write_update(self, peer: Peer, old: Filter, new: Filter, values: Bindings) -> Update:
         keys, versions = self._sent_keys[peer], self._versions[peer]

@@ -2,15 +2,15 @@
 
 If every broker computed the tree by itself, trees would differ whenever a broker joins. So of the
 brokers that reach each other the one with the least name decides. It makes a plan, floods it, and
-keeps links in use as far as possible (`trees`). Its successor continues from the existing plans,
-so a change of the least name changes no tree.
+keeps links in use as far as possible (`trees`). Its successor continues from the existing plans, so
+the tree stays when another broker comes to decide.
 
 1. A broker *occurs* in a plan as its origin, or at an end of one of its links. Of the plans in
    which it occurs, the one with the highest version is *in force* for it (of equal versions, that
    of the lesser name). A link is in use when the same plan is in force at both its ends.
 2. The deciding broker makes a new plan, with a version above all others, unless one plan is in
-   force for all brokers that it reaches and is what it would decide. A plan that all brokers have
-   is what each would decide. So plans change for ever only if links come and go for ever.
+   force for all brokers that it reaches, and equals its own decision. As a plan in force everywhere
+   equals each broker's decision, plans change for ever only if links do.
 3. A plan is *calm* if a link in use is replaced or turned by it (`changes`).
 4. Two components that meet follow their own plans until there is one for both. A link to a broker
    outside the plan stays as it is. Of several links to one outside component a single one stays, as
@@ -85,7 +85,7 @@ class Plans:
         return frozenset(self.in_force.links)
 
     def is_as_wanted(self, graph: Graph, below: AbstractSet[str] = frozenset()) -> bool:
-        """Return whether this broker would decide on the plan in force."""
+        """Return whether the plan in force equals this broker's own decision."""
         wanted = spanning_tree(graph, self._used(), self.name)
         return self.tree == wanted and self.in_force.root == self._root(wanted, graph, below)
 
@@ -114,13 +114,14 @@ class Plans:
         inside, their_links = brokers_in(plan), self.in_force_for(outsider).links
         if link not in their_links or inside.isdisjoint(link):
             return True
-        near: dict[str, list[str]] = {}
+        neighbours: dict[str, list[str]] = {}
         for one, other in their_links:
-            near.setdefault(one, []).append(other)
-            near.setdefault(other, []).append(one)
+            neighbours.setdefault(one, []).append(other)
+            neighbours.setdefault(other, []).append(one)
+        # The outsider's component is what its plan reaches without passing through ours.
         outside, unvisited = {outsider}, [outsider]
         while unvisited:
-            brokers = set(near[unvisited.pop()]) - inside - outside
+            brokers = set(neighbours[unvisited.pop()]) - inside - outside
             outside |= brokers
             unvisited += brokers
         return link == min(
@@ -133,8 +134,9 @@ class Plans:
 
     def learn(self, plan: TreePlan) -> bool:
         """Keep a plan if it is newer and valid; return whether it is in force for any broker."""
-        known = self._newest.get(plan.origin, _NONE)
-        if not known.version < plan.version < MAX_VERSION or len(plan.links) > MAX_ORIGINS:
+        newest = self._newest.get(plan.origin, _NONE)
+        # A version at the limit would leave the next deciding broker none above it.
+        if not newest.version < plan.version < MAX_VERSION or len(plan.links) > MAX_ORIGINS:
             return False
         if not (_has_ranks(plan) if self.has_ranks else not plan.root):
             return False
@@ -168,6 +170,7 @@ class Plans:
         if any(is_half_gone(edge) and reached.keys() >= set(edge) for edge in used):
             return None
         version = max((plan.version for plan in self._newest.values()), default=0) + 1
+        # Links that are only added, or only removed, need no rounds: no event changes its path.
         is_exchange = not wanted >= used and not wanted <= used
         is_calm = is_exchange or self._may_turn(wanted, root)
         plan = TreePlan(self.name, version, tuple(sorted(wanted)), is_calm, root)
@@ -200,6 +203,7 @@ class Plans:
         """
         if not root:
             return False
+        # By link its lower end in the newest plan: later entries replace those of older plans.
         lower = {
             edge_of(below, above): below
             for plan in sorted(self._newest.values(), key=_rank, reverse=True)
@@ -226,6 +230,7 @@ class Plans:
         )
 
     def _used(self) -> list[Edge]:
+        """List the links in use, by rule 1."""
         return [
             link
             for plan in self._newest.values()

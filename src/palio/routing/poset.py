@@ -3,7 +3,7 @@
 Generic over the relation: `covers` orders subscriptions (P_s), `covers_advertisement`
 advertisements (P_a). An index finds candidates that may cover a filter, or be covered by it, and
 the relation confirms them. Immediate edges are not stored: they would cost a transitive reduction
-for every new filter, and `forwarding` only asks which filters cover one, or are covered by it.
+for every new filter, and `forwarding` only asks for all coverers, or all covered filters.
 
 All answers are in the order of insertion, so two runs agree whatever the hash seed.
 """
@@ -53,7 +53,7 @@ def overlap(advertisement: Advertisement, subscription: Filter) -> bool:
 
 
 def _on_forms(relation: Relation) -> Callable[[NormalizedFilter, NormalizedFilter], bool]:
-    if relation is SUBSCRIPTIONS:
+    if relation is SUBSCRIPTIONS:  # the members' forms are at hand: no look-up for each pair
         return _covers_form
     return lambda general, specific: relation(general.filter, specific.filter)
 
@@ -90,9 +90,10 @@ class Poset:
         if self._index is not None:
             self._index.add(number, form)
         elif len(self._forms) > _MOST_UNINDEXED and self.relation is not ADVERTISEMENTS:
+            # Kept even if members leave: a poset near the limit would build it again and again.
             self._index = CoveringIndex()
-            for each, known in self._forms.items():
-                self._index.add(each, known)
+            for member, member_form in self._forms.items():
+                self._index.add(member, member_form)
         return True
 
     def discard(self, filter: Stated) -> bool:
@@ -105,30 +106,29 @@ class Poset:
             self._index.remove(number)
         return True
 
-    def coverers(self, filter: Stated, vain: float = math.inf) -> Iterator[Stated]:
-        """Yield the members, other than itself, that cover a filter, which need not be a member.
-        After `vain` candidates that do not cover it, the search ends.
+    def coverers(self, filter: Stated, max_misses: float = math.inf) -> Iterator[Stated]:
+        """Yield the members, other than itself, that cover a filter, which need not be one. The
+        search ends after so many candidates that do not.
         """
         form, own = form_of(filter), self._numbers.get(filter)
-        holds, forms = self._holds, self._forms
-        index = self._index
-        for number in self._forms if index is None else index.above(form):
+        index, forms = self._index, self._forms
+        # Lazily: callers often need the first answer only, and to confirm one may take long.
+        for number in forms if index is None else index.above(form):
             if number != own:
-                if holds(forms[number], form):
+                if self._holds(forms[number], form):
                     yield forms[number].filter
-                elif (vain := vain - 1) <= 0:
+                elif (max_misses := max_misses - 1) <= 0:
                     return
 
-    def covered(self, filter: Stated, vain: float = math.inf) -> Iterator[Stated]:
-        """Yield the members, other than itself, that a filter covers; `vain` as in `coverers`."""
+    def covered(self, filter: Stated, max_misses: float = math.inf) -> Iterator[Stated]:
+        """Yield the members, other than itself, that a filter covers, as `coverers` does."""
         form, own = form_of(filter), self._numbers.get(filter)
-        holds, forms = self._holds, self._forms
-        index = self._index
-        for number in self._forms if index is None else index.below(form):
+        index, forms = self._index, self._forms
+        for number in forms if index is None else index.below(form):
             if number != own:
-                if holds(form, forms[number]):
+                if self._holds(form, forms[number]):
                     yield forms[number].filter
-                elif (vain := vain - 1) <= 0:
+                elif (max_misses := max_misses - 1) <= 0:
                     return
 
     def __contains__(self, filter: object) -> bool:
@@ -142,5 +142,5 @@ class Poset:
 
 
 _MOST_UNINDEXED: Final = 32
-"""So few members are asked one by one: an index costs more. (Advertisements are always asked: a
-broker has few, and `covers_advertisement` runs the other way through the attributes.)"""
+"""Members up to which all are candidates: an index costs more. (All advertisements always are: a
+broker has few, and a wider advertisement names more attributes, not fewer as in the index.)"""

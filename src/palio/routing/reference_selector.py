@@ -1,9 +1,8 @@
-"""`ReferenceSelector`: the selector of routers that are given no engine of the matching room.
+"""`ReferenceSelector`: the selector of routers without an engine of `palio.matching`.
 
-It tries filters on events one by one, which is right for the single events of a simulation. A
-filter that fixes an attribute to one value is only tried on events with that value, and one of
-plain intervals is tested without three-valued logic. `RowSelector` is what it has in common with
-others that evaluate rows.
+It tests filters on events one by one, which suits the single events of a simulation. A filter that
+fixes an attribute to one value is only tested on events with that value, and one of plain intervals
+without three-valued logic. `RowSelector` has the code shared with other selectors of rows.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class RowSelector(ABC):
         self._stale.pop(key, None)
         self._take_out(key)
 
-    def bind(self, key: int, values: Bindings, filled: Filter) -> None:  # noqa: ARG002  # all are in it
+    def bind(self, key: int, values: Bindings, filled: Filter) -> None:  # noqa: ARG002  # `filled` has them
         """Change values of a filter."""
         self._stale[key] = filled
 
@@ -112,7 +111,8 @@ class ReferenceSelector(RowSelector):
         super().__init__()
         self._points: dict[int, Point] = {}  # by key, the value by which a filter is filed
         self._by_point: dict[Point, _Bucket] = {}
-        self._names: dict[str, int] = {}  # attributes of these values, with their buckets' number
+        # Number of buckets by attribute: a row is only asked for attributes that have any.
+        self._names: dict[str, int] = {}
         self._others: _Bucket = {}
 
     def _file(self, key: int, form: NormalizedFilter) -> None:
@@ -141,20 +141,21 @@ class ReferenceSelector(RowSelector):
                 del self._names[name]
 
     def _matching(self, row: Mapping[str, Any]) -> list[int]:
-        buckets = self._tried(row)
-        return [key for each in buckets for key, test in each.items() if test(row)]
+        buckets = self._candidates(row)
+        return [key for bucket in buckets for key, test in bucket.items() if test(row)]
 
     def _destinations(self, row: Mapping[str, Any]) -> dict[int, None]:
         hit: dict[int, None] = {}
         destinations = self.destinations
-        for bucket in self._tried(row):
+        for bucket in self._candidates(row):
             for key, test in bucket.items():
                 destination = destinations[key]
+                # One match is enough for a destination, and to know that costs less than a test.
                 if destination not in hit and test(row):
                     hit[destination] = None
         return hit
 
-    def _tried(self, row: Mapping[str, Any]) -> list[_Bucket]:
+    def _candidates(self, row: Mapping[str, Any]) -> list[_Bucket]:
         """Collect the buckets of filters that an event may match."""
         buckets = [self._others] if self._others else []
         for name in self._names:

@@ -2,20 +2,20 @@
 
 This is the other sound design for graphs beside `general`. Every broker has all link states, and so
 can compute every broker's tree of shortest paths, ties to the lesser name. It also has every
-broker's *summary*, the roots of its own clients' requests, flooded under the origin's name and
+broker's *summary*: the roots of its own clients' requests, flooded under the origin's name and
 version.
 
 - *Reverse path.* A broker accepts an event published at `s` only from its upstream in tree(s).
-- It forwards the event to a child `c` if some origin below `c` in tree(s) asks for it.
+- It forwards the event to a child `c` if some origin below `c` in tree(s) subscribed to it.
 - Covering prunes within an origin, never across: a coverer of another origin's subscription may lie
   in another direction.
 
-Against one spanning tree: events take shortest paths, no broker or link has to carry all events,
-and as in `flooded` the broker of a publisher can name all destinations. The price is state, the
-summaries of all origins everywhere, and a summary's change crosses every link.
+Compared with one spanning tree, events take shortest paths, no broker or link carries all events,
+and as in `flooded` the broker of a publisher can name all destinations. The cost is state: each
+broker keeps the summaries of all origins, and each change of a summary crosses every link.
 
-While trees change, an event may be lost. None is delivered twice or out of order, as a publisher's
-numbers must grow.
+While trees change, an event may be lost. None is delivered twice or out of order, as the sequence
+numbers of a publisher must grow.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _PartialFloods:
         partial.requests.extend(flood.requests)
         if flood.more:
             self._partial[flood.origin] = partial
-            if sum(len(each.requests) for each in self._partial.values()) > MAX_PARTIAL:
+            if sum(len(other.requests) for other in self._partial.values()) > MAX_PARTIAL:
                 self._partial.clear()
                 raise IllegalMessage(
                     sender, f"more than {MAX_PARTIAL} requests (MAX_PARTIAL) in incomplete floods"
@@ -107,14 +107,14 @@ class _DeferredFlood(NamedTuple):
 class _Wave:
     """A wave in flight: its requester, and the neighbours that have yet to answer."""
 
-    __slots__ = ("is_moot", "missing", "requester", "unreached", "wave")
+    __slots__ = ("is_abandoned", "missing", "requester", "unreached", "wave")
 
     def __init__(self, requester: Peer, wave: int, neighbours: list[Peer]) -> None:
         self.requester = requester
         self.wave = wave
         self.missing = dict.fromkeys(neighbours)
         self.unreached: set[str] = set()
-        self.is_moot = False
+        self.is_abandoned = False
         """True if the requester has disconnected."""
 
     def answer(self) -> Send:
@@ -145,11 +145,11 @@ class _Waves:
         return self._close(message.wave, sender, message.unreached)
 
     def forget(self, peer: Peer) -> list[Send]:
-        """Remove a peer: its own waves are moot, and the others count it as unreached."""
+        """Remove a peer: its own waves are abandoned, and the others count it as unreached."""
         answers: list[Send] = []
         for number, pending in list(self._open.items()):
             if pending.requester == peer:
-                pending.is_moot = True  # kept, as answers in flight are legal
+                pending.is_abandoned = True  # kept, as answers in flight are legal
             elif peer in pending.missing:
                 answers += self._close(number, peer, (peer.name,))
         return answers
@@ -161,7 +161,7 @@ class _Waves:
         if pending.missing:
             return []
         del self._open[number]
-        return [] if pending.is_moot else [pending.answer()]
+        return [] if pending.is_abandoned else [pending.answer()]
 
 
 class _Tree:
@@ -174,6 +174,7 @@ class _Tree:
         """The neighbour from which events arrive; the broker itself at the source."""
         self.hops: dict[str, str] = {}
         """For each broker below this one, the next hop to it."""
+        # `parents` is in order of distance, so a parent's hop is known before its children's.
         for broker, parent in parents.items():
             if parent == name and broker != name:
                 self.hops[broker] = broker
@@ -181,7 +182,10 @@ class _Tree:
                 self.hops[broker] = self.hops[parent]
 
     def differs_from(self, later: _Tree) -> bool:
-        """Return whether events of this tree take other paths in a later one."""
+        """Return whether events of this tree take other paths in a later one.
+
+        Brokers that only joined do not count: no event was on its way to them.
+        """
         if self.upstream is not None and self.upstream != later.upstream:
             return True
         return any(later.hops.get(broker) != hop for broker, hop in self.hops.items())
@@ -204,15 +208,15 @@ class SourceTrees(PlainRouter, Addressing):
         self._versions = {name: 0}
         self._clients: dict[Peer, None] = {}
         self._links: dict[Peer, _PartialFloods] = {}
-        self._link_costs: dict[Peer, int] = {}
-        """The costs of links, also of links that are down: they come back unchanged."""
+        self._link_costs: dict[Peer, int] = {}  # kept while a link is down
         self._states = LinkStates(name)
         self._trees: dict[str, _Tree] = {}
         self._numbers = LastNumbers()
         self._waves = _Waves()
         self.routing_version = 0
         self._is_corked = False
-        self._deferred_floods: list[_DeferredFlood] = []  # these follow pending link states
+        # To be sent after pending link states, in this order: answers, then floods.
+        self._deferred_floods: list[_DeferredFlood] = []
         self._deferred_answers: list[Send] = []
 
     @property
@@ -237,9 +241,10 @@ class SourceTrees(PlainRouter, Addressing):
             self._tables.local.add_peer(peer)
             return []
         self._links[peer] = _PartialFloods()
-        known = [Send(peer, state) for state in self._states.others()]
+        states = [Send(peer, state) for state in self._states.others()]
         summaries = [Send(peer, self._summary(origin)) for origin in self._versions]
-        return known + self._links_changed() + summaries
+        # Link states first: a summary is of no use before there are paths to its origin.
+        return states + self._links_changed() + summaries
 
     def detach(self, peer: Peer) -> list[Send]:
         """Forget a peer that is gone."""
@@ -273,9 +278,12 @@ class SourceTrees(PlainRouter, Addressing):
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """Select the peers that events go to, and none for duplicates of earlier events."""
         source = self.name if sender.is_client else parcel.source
+        # A source without link states has no tree; one that a peer invented must not make one.
         tree = self._tree(source) if source in self._states.known else None
         if tree is None or (not sender.is_client and tree.upstream != sender.name):
             return {}
+        # After the check of the path: an event by a wrong link must not make the right one a
+        # duplicate.
         new = self._numbers.news(parcel)
         if new is NONE_NEW or not new.any():
             return {}
@@ -327,6 +335,7 @@ class SourceTrees(PlainRouter, Addressing):
         return self._links_changed() if peer in self._links else []
 
     def _tree(self, source: str) -> _Tree:
+        """Return the tree of a source; trees of brokers that never publish are never computed."""
         tree = self._trees.get(source)
         if tree is None:
             paths = shortest_paths(self._states.graph, source)
@@ -334,7 +343,11 @@ class SourceTrees(PlainRouter, Addressing):
         return tree
 
     def _rebuild_trees(self) -> None:
-        """Recompute trees after links have changed, and count a change of paths."""
+        """Drop trees after links have changed, and count a change of paths.
+
+        A count too many only makes nodes ask again for paths that stayed; so the comparison may
+        give up.
+        """
         old, self._trees = self._trees, {}
         is_too_much = len(old) * len(self._states.known) > MOST_COMPARED
         if old and (
@@ -398,25 +411,30 @@ class SourceTrees(PlainRouter, Addressing):
     def _receive_flood(self, sender: Peer, flood: Flood) -> list[Send]:
         """Apply another origin's summary, or a change of it, and forward it."""
         origin = flood.origin
-        known = self._versions.get(origin)
-        if origin == self.name or not self._is_news(flood, known):
+        version = self._versions.get(origin)
+        if origin == self.name or not self._is_news(flood, version):
+            # It came by another path before, and brokers beyond this one are that wave's to wait
+            # for.
             answers = [] if flood.wave is None else [Send(sender, Settled(flood.wave))]
             return answers + self._supersede(flood)
         whole = self._links[sender].assemble(sender, flood)
         if whole is None:
             return []
         flood = whole
-        if known is not None and not flood.fresh and flood.version - 1 != known:
-            raise IllegalMessage(sender, f"version {flood.version} of {origin} follows {known}")
+        # Links keep order, and each broker forwards all versions of an origin in order.
+        if version is not None and not flood.fresh and flood.version - 1 != version:
+            raise IllegalMessage(sender, f"version {flood.version} of {origin} follows {version}")
         self._tables.learn(sender, flood)
         self._versions[origin] = flood.version
         return self._flood(flood, sender, flood.wave)
 
-    def _is_news(self, flood: Flood, known: int | None) -> bool:
-        """Return whether a flood is newer than the known version, and not invented."""
-        if known is None:
+    def _is_news(self, flood: Flood, version: int | None) -> bool:
+        """Return whether a flood is newer than the version here, and within the limits that keep
+        a peer from inventing origins, or a version that none can supersede.
+        """
+        if version is None:
             return flood.version < MAX_VERSION and len(self._versions) < MAX_ORIGINS
-        return known < flood.version < MAX_VERSION
+        return version < flood.version < MAX_VERSION
 
     def _supersede(self, flood: Flood) -> list[Send]:
         """Supersede a summary that an earlier incarnation of this broker flooded, by a clock that
@@ -438,6 +456,7 @@ class SourceTrees(PlainRouter, Addressing):
             self._deferred_floods.append(_DeferredFlood(flood, sender, wave))
             return []
         others = [peer for peer in self._links if peer != sender]
+        # The number is this broker's own, as a neighbour's waves may have the same numbers.
         number: int | None = None
         answers: list[Send] = []
         if wave is not None and sender is not None:
@@ -458,8 +477,8 @@ class SourceTrees(PlainRouter, Addressing):
         """Remove a peer that is gone from all waves."""
         self._deferred_answers = [send for send in self._deferred_answers if send.to != peer]
         self._deferred_floods = [
-            _DeferredFlood(each.flood, None, None) if each.sender == peer else each
-            for each in self._deferred_floods
+            _DeferredFlood(deferred.flood, None, None) if deferred.sender == peer else deferred
+            for deferred in self._deferred_floods
         ]
         return self._answer_waves(self._waves.forget(peer))
 

@@ -35,7 +35,7 @@ from palio.routing.patterns.messages import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from palio.routing.patterns.standing import covers_subscription
+from palio.routing.patterns.subscriptions import covers_subscription
 from palio.routing.protocol import Peer
 
 

@@ -11,7 +11,7 @@ import pytest
 from palio.language.parsing import parse_pattern
 from palio.model.patterns import Monitor, Occurrence, place_of
 from palio.routing.patterns import assembly as assembly_module
-from palio.routing.patterns.assembly import MAX_UNTOLD, Assembly, follows, is_occurrence
+from palio.routing.patterns.assembly import MAX_LATE_PUBLISHERS, Assembly, follows, is_occurrence
 from palio.routing.patterns.messages import AssemblyProgress, TooLate
 from tests.conftest import seeds
 
@@ -127,16 +127,22 @@ def test_no_more_is_held_back_than_may_be(
     assert len(assembly.stop().held) == min(count, 100)
 
 
-@pytest.mark.parametrize("publishers", [MAX_UNTOLD - 1, MAX_UNTOLD, MAX_UNTOLD + 1])
+@pytest.mark.parametrize(
+    "publishers", [MAX_LATE_PUBLISHERS - 1, MAX_LATE_PUBLISHERS, MAX_LATE_PUBLISHERS + 1]
+)
 def test_late_events_are_told_by_publisher_as_far_as_there_are_few(publishers: int) -> None:
     assembly = Assembly(AB)
     assembly.push([Occurrence(END, "first", 1, {"a": 1})])
     assembly.release(END)
     for number in range(publishers):
         assembly.push([Occurrence(START, f"p{number}", seq, {"a": 1}) for seq in (3, 5)])
-    told = assembly.missed(7)
+    told = assembly.late_reports(7)
     assert told[0] == TooLate(7, "p0", 3, 5, 2)
-    assert len(told) == min(publishers, MAX_UNTOLD + 1)
-    if publishers > MAX_UNTOLD:
+    assert len(told) == min(publishers, MAX_LATE_PUBLISHERS + 1)
+    if publishers > MAX_LATE_PUBLISHERS:
         assert told[-1] == TooLate(7, "*", 0, 0, 2)
-    assert (assembly.late, assembly.has_missed, assembly.missed(7)) == (2 * publishers, False, [])
+    assert (assembly.late, assembly.has_late, assembly.late_reports(7)) == (
+        2 * publishers,
+        False,
+        [],
+    )

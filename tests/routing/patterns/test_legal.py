@@ -13,7 +13,7 @@ from palio.routing.patterns import messages
 from palio.routing.patterns.legal import FromProvider, bound, check_room, check_turn
 from palio.routing.patterns.messages import AssemblyProgress, SubscribePattern
 from palio.routing.patterns.providers import MAX_DELEGATED
-from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription
+from palio.routing.patterns.subscriptions import AssemblyPlace, PatternSubscription
 from palio.routing.protocol import IllegalMessage
 from tests.routing.helpers import ALICE, ONE, TWO
 
@@ -42,16 +42,16 @@ def test_there_are_so_many_patterns_of_one_peer(count: int) -> None:
 
 @pytest.mark.parametrize("stage", AssemblyPlace)
 def test_a_provider_says_each_thing_in_its_turn(stage: AssemblyPlace) -> None:
-    standing = PatternSubscription(ALICE, 0, AB, 0)
-    standing.provider, standing.stage = ONE, stage
+    subscription = PatternSubscription(ALICE, 0, AB, 0)
+    subscription.provider, subscription.stage = ONE, stage
     for message, due in TURNS.items():
         with pytest.raises(IllegalMessage, match="out of turn"):
-            check_turn(TWO, message, standing)
+            check_turn(TWO, message, subscription)
         if stage in due:
-            check_turn(ONE, message, standing)
+            check_turn(ONE, message, subscription)
         else:
             with pytest.raises(IllegalMessage, match="out of turn"):
-                check_turn(ONE, message, standing)
+                check_turn(ONE, message, subscription)
 
 
 def test_a_pattern_comes_with_the_values_of_its_parameters() -> None:

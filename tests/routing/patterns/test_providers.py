@@ -10,7 +10,7 @@ from palio.routing.messages import Advertise, Batch
 from palio.routing.patterns import providers
 from palio.routing.patterns.messages import SubscribePattern
 from palio.routing.patterns.router import Patterned
-from palio.routing.patterns.standing import MAX_DELEGATED_CHARS, AssemblyPlace
+from palio.routing.patterns.subscriptions import MAX_DELEGATED_CHARS, AssemblyPlace
 from tests.routing.helpers import ALICE, BOB, ONE
 
 ALL = parse_advertisement("a IS NOT NULL AND b IS NOT NULL")
@@ -27,7 +27,7 @@ def broker() -> Patterned:
 
 
 def places(router: Patterned) -> list[AssemblyPlace]:
-    return [each.stage for each in router.standing]
+    return [each.stage for each in router.subscriptions]
 
 
 def test_a_neighbour_is_given_so_many(monkeypatch: pytest.MonkeyPatch) -> None:

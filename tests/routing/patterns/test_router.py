@@ -111,7 +111,7 @@ def test_the_papers_example_is_factored_as_there_and_assembled_here() -> None:
     sends = wish(broker, ALICE, BREAK_IN)
     assert [
         (len(each.steps), each.only_provider)
-        for each in broker.delegation.providers.factors(broker.standing[0])
+        for each in broker.delegation.providers.factors(broker.subscriptions[0])
     ] == [
         (2, TWO),
         (1, THREE),
@@ -219,7 +219,7 @@ def test_cancelling_ends_what_is_covered_position_by_position(wide: str, ended: 
         wish(broker, ALICE, pattern(text), key)
     wish(broker, BOB, AB)
     broker.receive(ALICE, CancelPattern(pattern(wide)))
-    left = [str(each.pattern) for each in broker.standing]
+    left = [str(each.pattern) for each in broker.subscriptions]
     assert left == [each for each in texts if each not in ended] + [str(AB)]
 
 
@@ -262,10 +262,10 @@ def test_an_illegal_message_is_refused_and_changes_nothing(
     offer(broker, ONE, ALL)
     wish(broker, ALICE, AB)
     broker.receive(THREE, SubscribePattern(1, AB, running=True))
-    before = [(each.number, each.stage, each.provider) for each in broker.standing]
+    before = [(each.number, each.stage, each.provider) for each in broker.subscriptions]
     with pytest.raises(IllegalMessage, match=reason):
         broker.receive(sender, message)
-    assert [(each.number, each.stage, each.provider) for each in broker.standing] == before
+    assert [(each.number, each.stage, each.provider) for each in broker.subscriptions] == before
 
 
 def test_a_pattern_is_recalled_once() -> None:
@@ -478,16 +478,16 @@ def test_much_is_read_and_let_go_in_slices(step: int, monkeypatch: pytest.Monkey
     calls = 0
     while (wake := broker.wake) is not None and wake <= now:
         before = len(broker.delegation.reading.unread) + sum(
-            each.assembly.held for each in broker.standing if each.assembly
+            each.assembly.held for each in broker.subscriptions if each.assembly
         )
         for _, message in broker.advance(now):
             assert isinstance(message, Composite)
             found[message.key].append(tuple(part.seq for part in message.parts))
         calls += 1
         assert calls < 2_000
-        assert before - sum(each.assembly.held for each in broker.standing if each.assembly) <= (
-            len(broker.delegation.reading.unread) + 51
-        )
+        assert before - sum(
+            each.assembly.held for each in broker.subscriptions if each.assembly
+        ) <= (len(broker.delegation.reading.unread) + 51)
     assert calls > 10
     rows = [Occurrence(row["$time"], "p", row["$seq"], row) for row in ticks(0, 800).rows]
     for key, wish in wishes.items():

@@ -8,7 +8,7 @@ from palio.language.parsing import parse_pattern
 from palio.model.patterns import Occurrence
 from palio.routing.patterns.assembly import Assembly
 from palio.routing.patterns.reading import Timetable
-from palio.routing.patterns.standing import PatternSubscription
+from palio.routing.patterns.subscriptions import PatternSubscription
 from tests.client.helpers import NOON
 from tests.routing.helpers import ALICE
 
@@ -33,15 +33,15 @@ def test_what_is_due_is_taken_out_in_the_order_of_time() -> None:
 
 def test_a_pattern_is_due_when_its_earliest_event_is() -> None:
     pattern = parse_pattern("n = 1 THEN n = 2")
-    standing, table = PatternSubscription(ALICE, 0, pattern, number=7), Timetable()
-    table.plan(standing)
-    standing.assembly = Assembly(pattern)
-    table.plan(standing)
+    subscription, table = PatternSubscription(ALICE, 0, pattern, number=7), Timetable()
+    table.schedule(subscription)
+    subscription.assembly = Assembly(pattern)
+    table.schedule(subscription)
     assert table.first is None
-    standing.assembly.push([Occurrence(NOON + at * SECOND, "p", at, {"n": 1}) for at in (2, 1)])
-    standing.assembly.is_waiting = True
-    table.plan(standing)
+    subscription.assembly.push([Occurrence(NOON + at * SECOND, "p", at, {"n": 1}) for at in (2, 1)])
+    subscription.assembly.is_waiting = True
+    table.schedule(subscription)
     assert table.first is None
-    standing.assembly.is_waiting = False
-    table.plan(standing)
+    subscription.assembly.is_waiting = False
+    table.schedule(subscription)
     assert table.first == NOON + SECOND

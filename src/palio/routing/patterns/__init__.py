@@ -1,4 +1,4 @@
 """Patterns assembled by brokers (siena 5.4).
 
-To study and compare: clients assemble patterns themselves.
+For studies and comparison: clients assemble patterns themselves.
 """

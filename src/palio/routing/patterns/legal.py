@@ -1,4 +1,4 @@
-"""Check messages about patterns: the rules behind the table of `patterns.messages`."""
+"""Checks of messages about patterns: the rules behind the table of `patterns.messages`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ from palio.routing.patterns.messages import (
     TooLate,
 )
 from palio.routing.patterns.providers import MAX_DELEGATED
-from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription
+from palio.routing.patterns.subscriptions import AssemblyPlace, PatternSubscription
 from palio.routing.protocol import IllegalMessage, Peer
 
 FromProvider: TypeAlias = Ready | Returned | HeldBack | Composite | TooLate
-"""Messages of a provider about a pattern that it was given."""
+"""Messages of a provider about a pattern that was delegated to it."""
 
 
 def bound(sender: Peer, message: SubscribePattern | CancelPattern) -> Pattern:
-    """The pattern of a message, with its values. A step that cannot be read does not stand for
-    everything, as a subscription does: what would be found is not what was asked for.
+    """Return the pattern of a message with its values.
+
+    A subscription that could not be parsed counts as TRUE. A step must not: with it, the pattern
+    would have other occurrences.
     """
-    unread = [each.text for each in message.pattern.steps if isinstance(each, UnreadFilter)]
+    unread = [step.text for step in message.pattern.steps if isinstance(step, UnreadFilter)]
     if unread:
         raise IllegalMessage(sender, f"a pattern with a step that cannot be read: {unread[0]:.200}")
     try:
@@ -42,9 +44,10 @@ def bound(sender: Peer, message: SubscribePattern | CancelPattern) -> Pattern:
 
 
 def check_room(sender: Peer, count: int) -> None:
-    """Refuse one pattern more of a peer at its limit."""
+    """Refuse one more pattern of a peer at its limit."""
     if count < MAX_DELEGATED:
         return
+    # A client's request fails; a broker that exceeds the limit is broken, and loses its link.
     if sender.is_client:
         raise LimitExceeded(
             "a session's number of patterns that brokers assemble",
@@ -55,14 +58,15 @@ def check_room(sender: Peer, count: int) -> None:
 
 
 def check_times(parcel: Parcel) -> None:
-    """Refuse events that no broker has dated.
+    """Refuse events without a time, which brokers stamp.
 
     >>> from datetime import UTC
     >>> check_times(RowParcel("p", [{"$time": datetime(2026, 1, 1, tzinfo=UTC)}]))
     """
+    # A column is checked at once; rows that are at hand are not made columns for it.
     if parcel.values is None and not isinstance(parcel, RowParcel):
-        place = parcel.batch.schema.get_field_index(TIME)
-        column = None if place < 0 else parcel.batch.column(place)
+        index = parcel.batch.schema.get_field_index(TIME)
+        column = None if index < 0 else parcel.batch.column(index)
         is_dated = column is not None and column.type == TIMESTAMP and not column.null_count
     else:
         times = (row.get(TIME) for row in parcel.rows)
@@ -74,13 +78,14 @@ def check_times(parcel: Parcel) -> None:
         )
 
 
-def check_turn(sender: Peer, message: FromProvider, standing: PatternSubscription) -> None:
-    """Refuse a provider's message that is out of turn."""
+def check_turn(sender: Peer, message: FromProvider, subscription: PatternSubscription) -> None:
+    """Refuse a provider's message that the stage of its pattern does not allow."""
     due: tuple[AssemblyPlace, ...] = (AssemblyPlace.THERE, AssemblyPlace.RECALLED)
+    # `RECALLED` too: reports and occurrences may be in flight while the recall is.
     if isinstance(message, Ready):
         due = (AssemblyPlace.MOVING,)
     elif isinstance(message, Returned | HeldBack):
         due = (AssemblyPlace.RECALLED,)
-    if standing.provider != sender or standing.stage not in due:
+    if subscription.provider != sender or subscription.stage not in due:
         kind = type(message).__name__
         raise IllegalMessage(sender, f"{kind} of pattern {message.key} out of turn")

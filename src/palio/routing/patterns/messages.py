@@ -1,7 +1,7 @@
 """Messages about patterns, between a client and its broker and between neighbouring brokers.
 
-The end that asks is the *subscriber*, the other one the *provider*; a broker is often both. A
-pattern has a key of the subscriber's choosing, which no other pattern of its ever had on that link.
+The end that subscribes is the *subscriber*, the other one the *provider*; a broker is often both.
+The subscriber chooses a key for each pattern, and never uses it for another one on that link.
 
 | message              | from              | when legal                                           |
 |----------------------|-------------------|------------------------------------------------------|
@@ -35,17 +35,16 @@ Parts: TypeAlias = Annotated[tuple[Occurrence, ...], msgspec.Meta(max_length=MAX
 """Events of one occurrence of a pattern, or of the beginning of one."""
 
 MOST_HELD: Final = 256
-"""Events that one message brings of those that are held back. A shell cuts what it sends; more are
-refused before they are read."""
+"""Held events in one message. The shell divides longer ones; more are refused before decoding."""
 
 HeldEvents: TypeAlias = Annotated[tuple[Occurrence, ...], msgspec.Meta(max_length=MOST_HELD)]
 
 
 class AssemblyProgress(msgspec.Struct, frozen=True):
-    """All that a monitor knows, so that another one can continue from there.
+    """The state of a monitor, so that another one can continue from there.
 
-    `taken` is the partial match; `held` are events that still wait out the reorder window; whatever
-    stands at `after` or before has had its chance.
+    `taken` is the partial match, `held` are events within the reorder window. Events at `after` or
+    before have been released.
     """
 
     taken: Parts = ()
@@ -54,10 +53,10 @@ class AssemblyProgress(msgspec.Struct, frozen=True):
 
 
 class SubscribePattern(msgspec.Struct, frozen=True, tag=True):
-    """The sender wants each occurrence of the pattern as one `Composite`.
+    """A subscription to a pattern: each occurrence comes as one `Composite`.
 
-    `running`: the sender assembles it now and would rather have the provider do so. The provider
-    begins to hold events back and answers `Ready`.
+    `running`: the sender assembles it now, and the provider is to take over. The provider begins to
+    hold events back and answers `Ready`.
     """
 
     key: int
@@ -73,9 +72,8 @@ class UnsubscribePattern(msgspec.Struct, frozen=True, tag=True):
 
 
 class CancelPattern(msgspec.Struct, frozen=True, tag=True):
-    """siena's `unsubscribe` of a pattern: end those of the sender's that this one covers.
-
-    That is, patterns of the same length that are covered position by position (siena 3.3).
+    """siena's `unsubscribe`: end the sender's patterns that this one covers, that is, patterns of
+    the same length that are covered position by position (siena 3.3).
     """
 
     pattern: Pattern
@@ -83,7 +81,7 @@ class CancelPattern(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """From here on the provider holds every event back, so what the subscriber knows is enough."""
+    """From here on the provider holds every event back, so the subscriber's state is complete."""
 
     key: int
 
@@ -96,8 +94,8 @@ class Resume(msgspec.Struct, frozen=True, tag=True):
 
 
 class HeldBack(msgspec.Struct, frozen=True, tag=True):
-    """Events that the sender's monitor holds back, before the message with its state:
-    `Returned` if `is_back`, else `Resume`.
+    """Events that the sender's monitor holds back, ahead of its `Returned` if `is_back`, else of
+    its `Resume`.
     """
 
     key: int
@@ -149,11 +147,11 @@ PatternControl: TypeAlias = (
 )
 
 WithEvents: TypeAlias = Composite | Resume | HeldBack | Returned
-"""Those that bear events."""
+"""Messages that contain events."""
 
 
 def events_of(message: WithEvents) -> tuple[Occurrence, ...]:
-    """The events that a message bears.
+    """Return the events in a message.
 
     >>> events_of(Returned(7, AssemblyProgress()))
     ()

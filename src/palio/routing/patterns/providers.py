@@ -1,8 +1,8 @@
-"""`Providers`: the peers that may provide a pattern's events, and the peers given a pattern.
+"""`Providers`: the peers that may provide a pattern's events, and the peers that assemble one.
 
-Peers advertise which events a broker can get from them (siena 5.4). By that a sequence is
-factored: a factor is a longest run of neighbouring steps for which there is at most one provider;
-two runs have different providers, or one of them has several.
+Peers advertise which events a broker can get from them (siena 5.4), and sequences are factored by
+these advertisements. A *factor* is a longest run of neighbouring steps with one provider at most.
+Two neighbouring factors have different providers, or one of them has several.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Final, NamedTuple
 
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
-from palio.routing.patterns.standing import PatternSubscription
+from palio.routing.patterns.subscriptions import PatternSubscription
 from palio.routing.patterns.underlay import Offers, Underlay
 from palio.routing.poset import overlap
 from palio.routing.protocol import Peer
 
 MAX_DELEGATED: Final = 400
-"""Patterns that one session or neighbour may have a broker see to. Each change of what is
-advertised looks at all of them: 22 ms for one advertisement, 54 ms for 256 in a message."""
+"""Patterns that a broker assembles for one session or neighbour. Each change of advertisements
+checks all of them: 22 ms for one advertisement, 54 ms for 256 in a message."""
 
 
 class Factor(NamedTuple):
-    """Neighbouring steps of a pattern, and who may publish, or pass on, what matches them."""
+    """Neighbouring steps of a pattern, and the peers that may publish or forward their events."""
 
     steps: tuple[Filter, ...]
     providers: frozenset[Peer]
 
     @property
     def only_provider(self) -> Peer | None:
-        """The one peer from which all of it comes."""
+        """The one peer that provides all steps; None if there are several, or none."""
         return next(iter(self.providers)) if len(self.providers) == 1 else None
 
 
 def factored(steps: Iterable[Filter], offers: Offers) -> list[Factor]:
     """Split a sequence into the longest runs with at most one provider each.
 
-    A step that nobody offers joins whatever is beside it: no event of it will come.
+    A step without a provider joins a run beside it, as no event of it will come.
 
     >>> import palio
     >>> alarms = palio.parse_advertisement("alarm IS NOT NULL")
@@ -53,11 +53,13 @@ def factored(steps: Iterable[Filter], offers: Offers) -> list[Factor]:
     factors: list[Factor] = []
     for step in steps:
         providers = frozenset(
-            peer for peer, offered in offers.items() if any(overlap(each, step) for each in offered)
+            peer
+            for peer, offered in offers.items()
+            if any(overlap(offer, step) for offer in offered)
         )
         if factors:
             before = factors[-1]
-            together = before.providers | providers
+            together = before.providers | providers  # one name at most: a run with one provider
             if len(together) < 2:
                 factors[-1] = Factor((*before.steps, step), together)
                 continue
@@ -66,49 +68,52 @@ def factored(steps: Iterable[Filter], offers: Offers) -> list[Factor]:
 
 
 def differences(before: Offers, after: Offers) -> list[Advertisement]:
-    """The offers that some peer began or ended between two tables."""
-    found: dict[Advertisement, None] = {}
+    """Return the offers that some peer began or ended between two tables."""
+    changed: dict[Advertisement, None] = {}
     for peer in {**before, **after}:
         old, new = before.get(peer, ()), after.get(peer, ())
-        found.update((each, None) for each in (*old, *new) if (each in old) != (each in new))
-    return list(found)
+        changed.update((offer, None) for offer in (*old, *new) if (offer in old) != (offer in new))
+    return list(changed)
 
 
 class Providers:
-    """The table of available patterns of one broker, as its patterns see it."""
+    """The table of available patterns of one broker, as each subscription sees it."""
 
     def __init__(self, underlay: Underlay) -> None:
         self._underlay = underlay
-        self._entrusted: Counter[Peer] = Counter()
-        """Number of patterns that each neighbour provides."""
+        self._delegated_counts: Counter[Peer] = Counter()
 
     def offers(self, subscriber: Peer) -> Offers:
-        """Return what all but a subscriber advertise; a client is offered its own events, too."""
+        """Return the offers of all peers but a subscriber. A client's own count, as it receives its
+        own events; a neighbour's would send the pattern back where it came from.
+        """
         return {
             peer: offered
             for peer, offered in self._underlay.offers().items()
             if peer != subscriber or peer.is_client
         }
 
-    def factors(self, standing: PatternSubscription) -> list[Factor]:
-        """A pattern factored by the table as it is now."""
-        return factored(standing.pattern.steps, self.offers(standing.subscriber))
+    def factors(self, subscription: PatternSubscription) -> list[Factor]:
+        """Factor a pattern by the table as it is now."""
+        return factored(subscription.pattern.steps, self.offers(subscription.subscriber))
 
-    def goal(self, standing: PatternSubscription) -> Peer | None:
-        """The neighbour that is the single provider of the whole pattern, and may be given it; None
-        if there is none.
+    def goal(self, subscription: PatternSubscription) -> Peer | None:
+        """Return the neighbour to delegate a pattern to: the single provider of all its steps; None
+        if there is no such neighbour, or it has enough patterns.
         """
-        factors = self.factors(standing)
+        # Whole patterns alone: a run of steps that is monitored by itself would find other
+        # occurrences, as docs/concepts/routing-patterns.md shows.
+        factors = self.factors(subscription)
         provider = factors[0].only_provider if len(factors) == 1 else None
-        if provider is None or provider.is_client or standing.is_long:
+        if provider is None or provider.is_client or subscription.is_long:
             return None
-        has_room = self._entrusted[provider] < MAX_DELEGATED or standing.provider == provider
-        return provider if has_room else None
+        is_full = self._delegated_counts[provider] >= MAX_DELEGATED
+        return None if is_full and subscription.provider != provider else provider
 
-    def entrust(self, standing: PatternSubscription, provider: Peer | None) -> None:
-        """A pattern has another provider, or none any longer."""
-        if standing.provider is not None:
-            self._entrusted[standing.provider] -= 1
+    def set_provider(self, subscription: PatternSubscription, provider: Peer | None) -> None:
+        """Note that a pattern has another provider, or none."""
+        if subscription.provider is not None:
+            self._delegated_counts[subscription.provider] -= 1
         if provider is not None:
-            self._entrusted[provider] += 1
-        standing.provider = provider
+            self._delegated_counts[provider] += 1
+        subscription.provider = provider

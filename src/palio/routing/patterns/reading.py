@@ -1,6 +1,6 @@
-"""`Reading`: holds events for the assemblies of a broker, and releases them a window later.
+"""`Reading`: holds events back for the assemblies of a broker, and releases them a window later.
 
-Both are done in slices of some 10 ms, for any input (see `Unread`).
+Both are done in slices of some 10 ms; `Unread` has the reason.
 """
 
 from __future__ import annotations
@@ -18,100 +18,106 @@ from palio.model.events import TIME
 from palio.model.parcels import Parcel
 from palio.model.patterns import Occurrence
 from palio.routing.patterns.messages import Parts
-from palio.routing.patterns.standing import PatternSubscription
+from palio.routing.patterns.subscriptions import PatternSubscription
 from palio.routing.patterns.unread import Unread
 
 AT_ONCE: Final = datetime(1, 1, 1, tzinfo=UTC)
 """A time that any window has passed."""
 
 FEW: Final = 64
-"""Events, counted for each pattern, that are read when they come."""
+"""Events, counted for each pattern, that are read as they arrive: a slice would cost more."""
 
 MOST_AT_ONCE: Final = 2_000
-"""Events that are read or let go in a slice, counted for each pattern: 5 to 10 ms."""
+"""Events that are read or released in a slice, counted for each pattern: 5 to 10 ms."""
 
 
 class Reading:
-    """The events of one broker's assemblies; `standing` are its patterns by number.
+    """The events of one broker's assemblies; `subscription` are its patterns by number.
 
     >>> Reading({}).first is None
     True
     """
 
-    def __init__(self, standing: Mapping[int, PatternSubscription]) -> None:
-        self._standing = standing
+    def __init__(self, subscriptions: Mapping[int, PatternSubscription]) -> None:
+        self._subscriptions = subscriptions
         self.times = Timetable()
         """The times at which assemblies have events to release."""
         self.unread = Unread()
-        """Events that came for them and are yet to be read."""
+        """Events that arrived and are yet to be read."""
 
     @property
     def first(self) -> datetime | None:
-        """Time of publication of the first event held back; long ago if something is unread."""
+        """Time of publication of the first event held back; long ago if events are unread."""
         return AT_ONCE if self.unread else self.times.first
 
-    def take_in(self, parcel: Parcel, needed: dict[int, RowMask]) -> None:
-        """Events have come, some for each of these patterns."""
+    def accept(self, parcel: Parcel, needed: dict[int, RowMask]) -> None:
+        """Accept events, some for each of these patterns.
+
+        They are read at once only if none are unread: else they would overtake those.
+        """
         if len(needed) * len(parcel) <= FEW and not self.unread:
             for number, mask in needed.items():
-                self._hold_back(self._standing[number], parcel.select(mask))
+                self._hold_back(self._subscriptions[number], parcel.select(mask))
             return
-        subscribers = {number: self._standing[number].subscriber for number in needed}
+        subscribers = {number: self._subscriptions[number].subscriber for number in needed}
         for number in self.unread.note(parcel, needed, subscribers):
-            self._pass_over(self._standing[number], parcel.numbers[needed[number]], parcel)
+            self._drop(self._subscriptions[number], parcel.numbers[needed[number]], parcel)
 
-    def read_up(self, standing: PatternSubscription) -> None:
-        """Read the events of an assembly before it moves, as far as there is time for that."""
+    def read_all(self, subscription: PatternSubscription) -> None:
+        """Read the events of an assembly before it moves; those beyond a slice count as late."""
         left = MOST_AT_ONCE
-        for parcel, mask in self.unread.take(standing.number):
+        for parcel, mask in self.unread.take(subscription.number):
             left -= int(mask.sum())
             if left >= 0:
-                self._hold_back(standing, parcel.select(mask))
+                self._hold_back(subscription, parcel.select(mask))
             else:
-                self._pass_over(standing, parcel.numbers[mask], parcel)
+                self._drop(subscription, parcel.numbers[mask], parcel)
 
-    def let_go(self, until: datetime) -> Iterator[tuple[PatternSubscription, list[Parts]]]:
-        """Work one slice: read events, and if none is left release those published by then.
-        Gives the patterns that did, each with the occurrences that this completed.
+    def release(self, until: datetime) -> Iterator[tuple[PatternSubscription, list[Parts]]]:
+        """Do one slice of work: read events, then release those published by then.
+
+        Yields the patterns that released any, each with the occurrences that these completed.
+        Nothing is released while events are unread, as one of them may be earlier.
         """
         left = MOST_AT_ONCE - len(self.unread)
         for number, some in self.unread.read(MOST_AT_ONCE):
-            self._hold_back(self._standing[number], some)
+            self._hold_back(self._subscriptions[number], some)
         while left > 0 and not self.unread and self.times.is_due(until):
-            standing = self._standing.get(self.times.take())
-            if standing is None or standing.assembly is None:
+            subscription = self._subscriptions.get(self.times.take())
+            if subscription is None or subscription.assembly is None:
                 continue
-            before = standing.assembly.held
-            yield standing, standing.assembly.release(until, left)
-            left -= before - standing.assembly.held + 1
-            self.times.plan(standing)
+            before = subscription.assembly.held
+            yield subscription, subscription.assembly.release(until, left)
+            # One more for the look itself: a thousand patterns that release nothing take time, too.
+            left -= before - subscription.assembly.held + 1
+            self.times.schedule(subscription)
 
-    def _hold_back(self, standing: PatternSubscription, some: Parcel) -> None:
-        assembly = standing.assembly
+    def _hold_back(self, subscription: PatternSubscription, some: Parcel) -> None:
+        assembly = subscription.assembly
         assert assembly is not None
-        before, had_missed = assembly.earliest, assembly.has_missed
+        before, had_missed = assembly.earliest, assembly.has_late
         assembly.push(
             Occurrence(row[TIME], some.publisher, seq, row)
             for seq, row in zip(some.seqs, some.rows, strict=True)
         )
-        if assembly.has_missed and not had_missed:  # reported with others, a window later
-            self.times.note(standing.number, max(row[TIME] for row in some.rows))
+        if assembly.has_late and not had_missed:  # reported with others, a window later
+            self.times.note(subscription.number, max(row[TIME] for row in some.rows))
         if assembly.earliest != before or assembly.is_full:
-            self.times.plan(standing)
+            self.times.schedule(subscription)
 
-    def _pass_over(
-        self, standing: PatternSubscription, numbers: npt.NDArray[np.int64], parcel: Parcel
+    def _drop(
+        self, subscription: PatternSubscription, numbers: npt.NDArray[np.int64], parcel: Parcel
     ) -> None:
-        """There is no room, or no time, for events that came for it."""
-        assert standing.assembly is not None
+        """Count events as late for which there is no memory, or no time."""
+        assert subscription.assembly is not None
         first, last = int(numbers.min()), int(numbers.max())
-        standing.assembly.miss(parcel.publisher, first, last, len(numbers))
-        self.times.note(standing.number, AT_ONCE)
+        subscription.assembly.note_late(parcel.publisher, first, last, len(numbers))
+        self.times.note(subscription.number, AT_ONCE)
 
 
 class Timetable:
-    """Patterns by number, and times of publication: what was published then is let go a window
-    later. Of each pattern the earliest time counts.
+    """Times of publication by pattern: events of that time are released a window later. Of each
+    pattern the earliest time counts.
 
     >>> table, noon = Timetable(), datetime(2026, 1, 1, 12, tzinfo=UTC)
     >>> table.note(7, noon)
@@ -134,29 +140,29 @@ class Timetable:
         return None
 
     def note(self, number: int, time: datetime) -> None:
-        """Something was published at that time, for the pattern of this number."""
-        known = self._times.get(number)
-        if known is None or time < known:
+        """Note an event of a pattern, published at that time."""
+        earliest = self._times.get(number)
+        if earliest is None or time < earliest:
             self._times[number] = time
             heappush(self._order, (time, number))
 
-    def plan(self, standing: PatternSubscription) -> None:
-        """Note when an assembly next has something to let go."""
-        assembly = standing.assembly
+    def schedule(self, subscription: PatternSubscription) -> None:
+        """Note when an assembly next has an event to release."""
+        assembly = subscription.assembly
         if assembly is None or assembly.is_waiting or assembly.earliest is None:
             return
-        self.note(standing.number, AT_ONCE if assembly.is_full else assembly.earliest)
+        self.note(subscription.number, AT_ONCE if assembly.is_full else assembly.earliest)
 
     def __len__(self) -> int:
         return len(self._times)
 
     def is_due(self, until: datetime) -> bool:
-        """Return whether there is a pattern of a time up to this one."""
+        """Return whether a pattern has a time up to this one."""
         first = self.first
         return first is not None and first <= until
 
     def take(self) -> int:
-        """Take out the pattern of the first time."""
+        """Remove and return the pattern with the first time."""
         assert self.first is not None
         _, number = heappop(self._order)
         del self._times[number]

@@ -1,7 +1,7 @@
-"""Patterns over advertisement forwarding: factoring, delegation, monitors (siena 5.4).
+"""`Patterned`: patterns over advertisement forwarding: factoring, delegation, monitors (siena 5.4).
 
-`Patterned` wraps a router and does what patterns add; single events stay the inner router's. What
-is assembled here, and what a neighbour is left to assemble, is the `Delegation`'s.
+It wraps a router, which still routes single events. `Delegation` decides which patterns are
+assembled here, and which by a neighbour.
 """
 
 from __future__ import annotations
@@ -19,26 +19,24 @@ from palio.routing.general import General
 from palio.routing.messages import Batch, Control
 from palio.routing.patterns.delegation import Delegation
 from palio.routing.patterns.legal import check_times
-from palio.routing.patterns.messages import (
-    PatternControl,
-)
+from palio.routing.patterns.messages import PatternControl
 from palio.routing.patterns.providers import differences
 from palio.routing.patterns.reading import AT_ONCE
-from palio.routing.patterns.standing import PatternSubscription
+from palio.routing.patterns.subscriptions import PatternSubscription
 from palio.routing.patterns.underlay import Underlay, only_subscribes
 from palio.routing.poset import overlap
 from palio.routing.protocol import IllegalMessage, Peer, Router, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
 REORDER_WINDOW: Final = timedelta(seconds=1)
-"""Delay with which an event may come and still find its place: a few retransmissions around the
-world, and what clocks of brokers differ by. Every composite notification waits that long."""
+"""Delay of an event that is still put in order: a few retransmissions around the world, and the
+difference of brokers' clocks. Every composite notification is delayed by it."""
 
 
 class Patterned:
     """One broker that also assembles patterns, over `Advertised` or a `General` of that.
 
-    What is due by time is fetched with `advance`, at the time of `wake`.
+    The shell calls `advance` at `wake` for the composite notifications that are due by then.
 
     >>> import palio
     >>> from palio.routing.messages import Batch, Advertise
@@ -48,8 +46,8 @@ class Patterned:
     >>> _ = broker.attach(alice), broker.attach(two)
     >>> offer = Advertise(0, palio.parse_advertisement("alarm IS NOT NULL"))
     >>> _ = broker.receive(two, Batch((offer,), fresh=True))
-    >>> wish = SubscribePattern(0, palio.parse("alarm = 'smoke' THEN alarm = 'fire'"))
-    >>> [(str(to), str(message.pattern)) for to, message in broker.receive(alice, wish)]
+    >>> request = SubscribePattern(0, palio.parse("alarm = 'smoke' THEN alarm = 'fire'"))
+    >>> [(str(to), str(message.pattern)) for to, message in broker.receive(alice, request)]
     [('broker b2', "alarm = 'smoke' THEN alarm = 'fire'")]
     """
 
@@ -66,28 +64,28 @@ class Patterned:
         self.name = name
         self.window = window
         self.observed = 0
-        """Events that a pattern assembled here might need."""
+        """Events that matched a step of a pattern assembled here."""
         self._underlay = Underlay(name, inner, selector)
         self.delegation = Delegation(self._underlay)
 
-    # --- state ---
+    # --- the properties of `Router` ---
 
     is_advertised = True
     takes_advertisements = True
     follows_sources = False
 
     def sources(self, filter: Filter) -> bool | Peer:
-        """Find out if anybody may publish what a filter wants."""
+        """Return whether anybody may publish events that match a filter."""
         return self.inner.sources(filter)
 
     @property
     def routing_version(self) -> int:
-        """Grows when known events take other paths."""
+        """Grows when paths of events change."""
         return self.inner.routing_version
 
     @property
     def is_changing(self) -> bool:
-        """True on the way to another tree. Until that is over nothing is assembled."""
+        """True while the tree changes; nothing is assembled until that is over."""
         return self.inner.is_changing
 
     def has_alternate_path(self, neighbour: Peer) -> bool:
@@ -96,17 +94,17 @@ class Patterned:
 
     @property
     def is_in_order(self) -> bool:
-        """True if the paths are as wanted."""
+        """True if paths are final."""
         return self.inner.is_in_order
 
     @property
     def inner(self) -> Advertised | General:
-        """The router that single events are left to."""
+        """The router of single events."""
         return self._underlay.router
 
     @property
     def tree(self) -> Advertised:
-        """The part of it that advertises and subscribes."""
+        """The part of the inner router that advertises and subscribes."""
         return self._underlay.tree
 
     @property
@@ -115,9 +113,9 @@ class Patterned:
         return [peer for peer in self.inner.peers if peer != self._underlay.monitors]
 
     @property
-    def standing(self) -> list[PatternSubscription]:
+    def subscriptions(self) -> list[PatternSubscription]:
         """All pattern subscriptions, in the order they came."""
-        return list(self.delegation.standing.values())
+        return list(self.delegation.subscriptions.values())
 
     @property
     def late(self) -> int:
@@ -135,7 +133,7 @@ class Patterned:
         return self._around(lambda: self.inner.detach(peer))
 
     def set_link_cost(self, peer: Peer, cost: int) -> list[Send]:
-        """Set what the link to a neighbour weighs."""
+        """Set the cost of the link to a neighbour."""
         return self._around(lambda: self.inner.set_link_cost(peer, cost))
 
     def unsettle(self) -> None:
@@ -143,7 +141,7 @@ class Patterned:
         self.inner.unsettle()
 
     def holds(self, sender: Peer) -> bool:
-        """Return whether what a peer publishes must wait."""
+        """Return whether events of a peer must wait."""
         return self.inner.holds(sender)
 
     def cork(self) -> None:
@@ -152,7 +150,7 @@ class Patterned:
 
     @property
     def has_pending_updates(self) -> bool:
-        """True if changes of links wait for `uncork`."""
+        """True if changes of links are pending until `uncork`."""
         return self.inner.has_pending_updates
 
     def uncork(self) -> list[Send]:
@@ -166,29 +164,30 @@ class Patterned:
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """Act on a message of a peer."""
         if not isinstance(message, PatternControl):
-            if only_subscribes(message) or not self.delegation.standing:
+            # Most messages move no assembly, and to compare tables of offers costs milliseconds.
+            if only_subscribes(message) or not self.delegation.subscriptions:
                 return self._underlay.outward(self.inner.receive(sender, message))
             only = sender if isinstance(message, Batch) else None
             return self._around(lambda: self.inner.receive(sender, message), only)
         if not self._underlay.is_in_tree(sender):
             if sender in self.inner.peers:
-                return []  # sent before they learned that the link left the tree
+                return []  # sent before the peer learned that the link left the tree
             raise IllegalMessage(sender, "it is not attached")
         return self.delegation.receive(sender, message)
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Select the peers that events go to. What events complete is fetched with `advance`."""
-        found = self.inner.route(sender, parcel)
-        needed = found.pop(self._underlay.monitors, None)
+        """Select the peers that events go to, and hold back those that patterns here need."""
+        routes = self.inner.route(sender, parcel)
+        needed = routes.pop(self._underlay.monitors, None)
         if needed is not None:
-            mine = parcel.select(needed)
-            check_times(mine)
-            self.observed += len(mine)
-            self.delegation.reading.take_in(mine, self._underlay.needed(mine))
-        return found
+            events = parcel.select(needed)
+            check_times(events)
+            self.observed += len(events)
+            self.delegation.reading.accept(events, self._underlay.needed(events))
+        return routes
 
     def check_room(self, subscriber: Peer, more: int) -> None:
-        """Refuse so many patterns more of a subscriber that would have too many."""
+        """Refuse `more` patterns of a subscriber if it would have too many."""
         self.delegation.check_room(subscriber, more)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
@@ -198,17 +197,17 @@ class Patterned:
     # --- time ---
 
     def advance(self, now: datetime) -> list[Send]:
-        """It is `now`: what was published a window ago takes its part; composites that follow.
+        """Release events that were published a window ago; return the composites that they make.
 
-        It works for some 10 ms. If there is more to do, `wake` is at once.
+        This takes some 10 ms. If more is due, `wake` is in the past.
         """
         sends: list[Send] = []
         if self.is_changing:
             return sends
-        for standing, found in self.delegation.reading.let_go(now - self.window):
-            for parts in found:
-                sends += self.delegation.report(standing, parts)
-            sends += self.delegation.missed(standing)
+        for subscription, occurrences in self.delegation.reading.release(now - self.window):
+            for parts in occurrences:
+                sends += self.delegation.report(subscription, parts)
+            sends += self.delegation.late_reports(subscription)
         return sends
 
     @property
@@ -219,24 +218,26 @@ class Patterned:
             return None
         return first if first == AT_ONCE else first + self.window
 
-    # --- what follows when offers change ---
+    # --- changes of offers ---
 
     def _around(self, call: Callable[[], list[Send]], sender: Peer | None = None) -> list[Send]:
-        """Let the inner router act, and follow: peers that went, offers that changed.
+        """Call the inner router, and move assemblies if peers or offers changed.
 
-        Of a batch only its sender's offers can have changed.
+        A batch changes no offers but its `sender`'s, so only these are compared.
         """
-        if not self.delegation.standing:
+        if not self.delegation.subscriptions:
             return self._underlay.outward(call())
         before = self._underlay.offers(sender)
         sends = self._underlay.outward(call())
         after = self._underlay.offers(sender)
         gone = [peer for peer in before if peer not in after]
         changed = differences(before, after)
+        # Lost peers first, so that no assembly is moved to one of them.
         moves: list[Send] = []
         for peer in gone:
-            moves += self.delegation.lose(peer)
-        for standing in list(self.delegation.standing.values()):
-            if any(overlap(each, step) for each in changed for step in standing.pattern.steps):
-                moves += self.delegation.settle(standing)
-        return sends + [each for each in moves if each.to not in gone]
+            moves += self.delegation.forget_peer(peer)
+        for subscription in list(self.delegation.subscriptions.values()):
+            steps = subscription.pattern.steps
+            if any(overlap(offer, step) for offer in changed for step in steps):
+                moves += self.delegation.settle(subscription)
+        return sends + [send for send in moves if send.to not in gone]

@@ -1,8 +1,8 @@
 """`Underlay`: the router of single events, as the pattern layer uses it.
 
-To that router all monitors of a broker are one more peer, a `SIDE`: it subscribes the steps of what
-is assembled here, offers nothing, and answers every wave at once. It ignores the router's
-messages, since the table of offers is read where it is.
+To that router all monitors of a broker are one more peer, a `SIDE`. It subscribes the steps of the
+patterns that are assembled here, offers nothing, and answers every wave at once. The router's
+requests to it are dropped, as the pattern layer reads the table of offers directly.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from palio.routing.protocol import Peer, Role, Router, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
 Offers: TypeAlias = Mapping[Peer, Collection[Advertisement]]
-"""The table of available patterns: by peer, what it advertises."""
+"""The table of available patterns: the advertisements of each peer."""
 
 
 class Underlay:
@@ -64,6 +64,7 @@ class Underlay:
         self._steps: dict[int, list[int]] = {}
         self._next_step = 0
         self._selector = selector()
+        # A neighbour's first batch is fresh; without it, later ones would be illegal.
         self.router.attach(self.monitors)
         self.router.receive(self.monitors, Batch((), fresh=True))
 
@@ -72,60 +73,61 @@ class Underlay:
         return peer in self.tree.advertisements.entries
 
     def offers(self, only: Peer | None = None) -> Offers:
-        """By peer of the tree, or for one, what it advertises now."""
+        """Return the current advertisements of each peer of the tree, or of one."""
         entries = self.tree.advertisements.entries
         peers = entries if only is None else [only] if only in entries else []
         return {
-            peer: dict.fromkeys(each.bound for each in entries[peer].values()) for peer in peers
+            peer: dict.fromkeys(entry.bound for entry in entries[peer].values()) for peer in peers
         }
 
     # --- the monitors ---
 
     def subscribe(self, number: int, steps: Iterable[Filter]) -> list[Send]:
-        """Let the assembly of this number have what matches any step."""
+        """Subscribe an assembly, by its number, to the events of any step."""
         keys = self._steps[number] = []
         requests = []
-        for step in dict.fromkeys(steps):
+        for step in dict.fromkeys(steps):  # `a THEN a` needs each event once
             key = self._next_step
             self._next_step += 1
             keys.append(key)
             self._selector.add(key, step, {}, number)
             requests.append(Subscribe(key, step))
-        return self._ask(Batch(tuple(requests)))
+        return self._send(Batch(tuple(requests)))
 
     def unsubscribe(self, number: int) -> list[Send]:
-        """The assembly of this number, if there is one, needs nothing any more."""
+        """Unsubscribe the steps of an assembly, if it subscribed any."""
         keys = self._steps.pop(number, [])
         for key in keys:
             self._selector.remove(key)
         if not keys:
             return []
-        return self._ask(Batch(tuple(Unsubscribe(key) for key in keys)))
+        return self._send(Batch(tuple(Unsubscribe(key) for key in keys)))
 
     def needed(self, parcel: Parcel) -> dict[int, RowMask]:
-        """By number of an assembly, which events match one of its steps."""
+        """Select for each assembly the events that match one of its steps."""
         return self._selector.route(parcel)
 
-    def _ask(self, batch: Batch) -> list[Send]:
+    def _send(self, batch: Batch) -> list[Send]:
         return self.outward(self.router.receive(self.monitors, batch))
 
     def outward(self, sends: Iterable[Send]) -> list[Send]:
-        """The messages of the router to peers other than the monitors."""
+        """Return the messages to other peers than the monitors, which only answer waves."""
         pending = deque(sends)
-        found = []
+        outgoing = []
         while pending:
             to, message = pending.popleft()
             if to != self.monitors:
-                found.append(Send(to, message))
+                outgoing.append(Send(to, message))
             elif isinstance(message, Batch) and message.wave is not None:
                 pending.extend(self.router.receive(to, Settled(message.wave)))
-        return found
+        return outgoing
 
 
 def only_subscribes(message: Control) -> bool:
     """Return whether a message certainly changes no offers and no tree."""
     if isinstance(message, Batch):
+        changes_offers = Advertise | Unadvertise | Withdraw
         return not message.fresh and not any(
-            isinstance(each, Advertise | Unadvertise | Withdraw) for each in message.requests
+            isinstance(request, changes_offers) for request in message.requests
         )
     return isinstance(message, Settled)

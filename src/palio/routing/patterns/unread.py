@@ -1,9 +1,9 @@
-"""`Unread`: events that patterns here might need, and that their assemblies have not looked at yet.
+"""`Unread`: events that patterns here may need, and that their assemblies have yet to read.
 
-An event may concern a thousand patterns, a publication 16,384 events: to hold each of them back for
-each of these takes longer than others may be kept waiting. So a publication is noted for each
-pattern in one step, and read in slices. What is noted counts as having come: nothing is let go
-before all of it is read, so no event is late because it was not read yet.
+An event may concern a thousand patterns, and a publication has up to 16,384 events: to hold each of
+them back for each pattern at once would block the broker. So a publication is noted for each
+pattern in one step, and read in slices. No event is released before all unread ones are read, so
+none is late because of that.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from palio.model.parcels import Parcel
 from palio.routing.protocol import Peer
 
 MAX_UNREAD: Final = 1_000_000
-"""Events that the patterns of one subscriber may have yet to read, counted for each pattern: they
-are read in about 3 s. Of more the subscriber is informed that they were missed."""
+"""Unread events of one subscriber's patterns, counted for each pattern: they are read in about 3 s.
+More are reported to the subscriber as missed."""
 
 MAX_UNREAD_BYTES: Final = 64 << 20
-"""Bytes of all such events."""
+"""Bytes of all unread events."""
 
 
-class _Part:
-    """Events of one publication, and how many patterns have yet to read them."""
+class _Publication:
+    """Events of one publication, and the number of patterns that have yet to read them."""
 
     __slots__ = ("left", "parcel", "size")
 
@@ -38,14 +38,14 @@ class _Part:
 
 
 class _Waiting(NamedTuple):
-    part: _Part
+    publication: _Publication
     mask: RowMask
     events: int
     subscriber: Peer
 
 
 class Unread:
-    """By number of a pattern, what it has yet to read, in the order in which it came.
+    """The events that each pattern has yet to read, in the order in which they came.
 
     >>> import numpy as np
     >>> from palio.model.row_parcels import RowParcel
@@ -70,27 +70,29 @@ class Unread:
         self, parcel: Parcel, needed: dict[int, RowMask], subscribers: dict[int, Peer]
     ) -> list[int]:
         """Add events, some for each of these patterns; return patterns without space for them."""
-        part = _Part(parcel, 0)
-        if self._bytes + part.size > MAX_UNREAD_BYTES:
+        publication = _Publication(parcel, 0)
+        if self._bytes + publication.size > MAX_UNREAD_BYTES:
             return list(needed)
         missed = []
+        # By subscriber, so that one with many patterns leaves space for the others.
         for number, mask in needed.items():
             count, subscriber = int(mask.sum()), subscribers[number]
             if self._of_subscriber[subscriber] + count > MAX_UNREAD:
                 missed.append(number)
                 continue
             waiting = self._waiting.setdefault(number, deque())
-            waiting.append(_Waiting(part, mask, count, subscriber))
+            waiting.append(_Waiting(publication, mask, count, subscriber))
             self._of_subscriber[subscriber] += count
             self._count += count
-            part.left += 1
-        if part.left:
-            self._bytes += part.size
+            publication.left += 1
+        if publication.left:  # patterns share its memory: it is counted once
+            self._bytes += publication.size
         return missed
 
     def read(self, most: int) -> Iterator[tuple[int, Parcel]]:
-        """Take out the oldest events of each pattern in turn, up to about so many."""
+        """Take the earliest publication of each pattern in turn, about `most` events in all."""
         while self._waiting and most > 0:
+            # Round robin: a pattern with a large backlog delays others by one slice.
             number = next(iter(self._waiting))
             waiting = self._waiting.pop(number)
             first = waiting.popleft()
@@ -98,37 +100,37 @@ class Unread:
                 first, rest = self._divided(first, most)
                 waiting.appendleft(rest)
             if waiting:
-                self._waiting[number] = waiting  # after all others
+                self._waiting[number] = waiting  # behind all others
             most -= first.events
-            some = first.part.parcel.select(first.mask)
-            self._forget(first)
+            some = first.publication.parcel.select(first.mask)
+            self._remove(first)
             yield number, some
 
     def take(self, number: int) -> list[tuple[Parcel, RowMask]]:
-        """Take out all that came for one pattern."""
-        waiting = self._waiting.pop(number, ())
-        for each in waiting:
-            self._forget(each)
-        return [(each.part.parcel, each.mask) for each in waiting]
+        """Take all events of one pattern."""
+        entries = self._waiting.pop(number, ())
+        for entry in entries:
+            self._remove(entry)
+        return [(entry.publication.parcel, entry.mask) for entry in entries]
 
     @staticmethod
     def _divided(whole: _Waiting, count: int) -> tuple[_Waiting, _Waiting]:
-        """The first events of a part, and the others."""
+        """Divide an entry into its first events and the others."""
         later = whole.mask.copy()
         later[np.flatnonzero(whole.mask)[:count]] = False
-        whole.part.left += 1
+        whole.publication.left += 1
         return (
             whole._replace(mask=whole.mask & ~later, events=count),
             whole._replace(mask=later, events=whole.events - count),
         )
 
-    def _forget(self, waiting: _Waiting) -> None:
+    def _remove(self, waiting: _Waiting) -> None:
         self._count -= waiting.events
         left = self._of_subscriber[waiting.subscriber] - waiting.events
         if left:
             self._of_subscriber[waiting.subscriber] = left
         else:
             del self._of_subscriber[waiting.subscriber]
-        waiting.part.left -= 1
-        if not waiting.part.left:
-            self._bytes -= waiting.part.size
+        waiting.publication.left -= 1
+        if not waiting.publication.left:
+            self._bytes -= waiting.publication.size

@@ -6,8 +6,8 @@ import pytest
 
 import palio
 from palio.model.patterns import Pattern
-from palio.routing.patterns import standing
-from palio.routing.patterns.standing import AssemblyPlace, covers_subscription
+from palio.routing.patterns import subscriptions
+from palio.routing.patterns.subscriptions import AssemblyPlace, covers_subscription
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_covering_is_position_by_position(general: str, specific: str, covers: b
 
 
 def test_the_picture_shows_every_stage() -> None:
-    assert standing.__doc__ is not None
+    assert subscriptions.__doc__ is not None
     for stage in AssemblyPlace:
-        assert stage.name in standing.__doc__
+        assert stage.name in subscriptions.__doc__
