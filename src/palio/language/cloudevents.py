@@ -41,7 +41,7 @@ def loads(document: str | list[Any] | Mapping[str, Any]) -> Filter:
     """
     filters = read_document(document)
     if isinstance(filters, list):
-        return _together({f"$[{i}]": each for i, each in enumerate(filters)})
+        return _together({f"$[{i}]": filter for i, filter in enumerate(filters)})
     return _together({"$": filters})
 
 
@@ -58,7 +58,7 @@ def load_parts(parts: Mapping[str, Any]) -> Filter:
 
 def _together(parts: Mapping[str, Json]) -> Filter:
     _check_weight(list(parts.values()))
-    factors = [one for path, each in parts.items() for one in _filter(each, path, False)]
+    factors = [one for path, member in parts.items() for one in _filter(member, path, False)]
     return reduce(_product(factors))
 
 
@@ -200,7 +200,7 @@ def _any(body: Json, path: str, negated: bool) -> list[_Factor]:
 def _nested(body: Json, path: str, negated: bool) -> list[list[_Factor]]:
     if not isinstance(body, list) or not body:
         raise wrong(path, f"takes a list of at least one filter, not {shown(body)}")
-    return [_filter(each, f"{path}[{i}]", negated) for i, each in enumerate(body)]
+    return [_filter(member, f"{path}[{i}]", negated) for i, member in enumerate(body)]
 
 
 def _one_of(parts: list[list[_Factor]]) -> list[_Factor]:

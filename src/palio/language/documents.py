@@ -1,8 +1,7 @@
-"""JSON from outside: read in bounded time; filters of foreign dialects, named by path in errors.
+"""Untrusted JSON: parsed in bounded time; filters of foreign dialects, named by path in errors.
 
-A JSON reader reads a document whole, in one go. Four megabytes of empty lists are a million objects
-and take half a second to make and to let go of. So the parts of a document in bytes are counted
-before it is read.
+A JSON parser reads a document in one go. Four megabytes of empty lists are a million objects and
+take half a second to create and free. So the parts of a document are counted before it is parsed.
 """
 
 from __future__ import annotations
@@ -63,12 +62,12 @@ def _parsed(text: str) -> object:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    document = dict(pairs)
+    if len(document) < len(pairs):
         keys = Counter(key for key, _ in pairs)
         twice = next(key for key, count in keys.items() if count > 1)
         raise InvalidFilter(f"the key {shown(twice)} occurs twice in one JSON object; keep one")
-    return found
+    return document
 
 
 def _too_deep() -> LimitExceeded:
@@ -100,7 +99,7 @@ class _Checker:
             }
         if isinstance(value, list | tuple):
             self._enter(depth)
-            return [self.checked(each, f"{path}[{i}]", depth + 1) for i, each in enumerate(value)]
+            return [self.checked(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
         if value is None or isinstance(value, bool | int | str):
             return value
         if isinstance(value, float) and math.isfinite(value):
@@ -170,7 +169,7 @@ def shown(value: object) -> str:
 _SHOWN_CHARS: Final = 60
 
 
-# --- documents in bytes ---
+# --- documents as bytes ---
 
 _MARKS: Final = b",[{"
 """Each part of a document but the first has one of these before it; in a text they mean nothing."""

@@ -68,7 +68,7 @@ class _Part(NamedTuple):
 def _fields(pattern: dict[str, Json], prefix: str, path: str, in_or: bool) -> _Part:
     """All members of an object."""
     if not pattern:
-        raise wrong(path, "an empty object has no condition", "name a field, or drop it")
+        raise wrong(path, "an empty object is no condition", "name a field, or drop it")
     conditions: list[Boolean] = []
     names: frozenset[str] = frozenset()
     for key, value in pattern.items():
@@ -102,11 +102,11 @@ def _either(value: Json, prefix: str, path: str) -> _Part:
     if not isinstance(value, list) or len(value) < 2:
         raise wrong(path, f"{_OR} takes a list of two or more objects, not {shown(value)}")
     parts = []
-    for index, each in enumerate(value):
+    for index, item in enumerate(value):
         place = f"{path}[{index}]"
-        if not isinstance(each, dict):
-            raise wrong(place, f"an alternative is an object, not {shown(each)}")
-        parts.append(_fields(each, prefix, place, True))
+        if not isinstance(item, dict):
+            raise wrong(place, f"an alternative is an object, not {shown(item)}")
+        parts.append(_fields(item, prefix, place, True))
     names = frozenset[str]().union(*(part.names for part in parts))
     return _Part(AnyOf(tuple(part.condition for part in parts)), names)
 
@@ -126,8 +126,8 @@ def _values(values: list[Json], name: str, path: str) -> Boolean:
         elif value is None:
             conditions.append(test(Attribute(name), Op.ABSENT))
         else:
-            known = constant(value, place)
-            plain.setdefault(known.kind, []).append(known)
+            term = constant(value, place)
+            plain.setdefault(term.kind, []).append(term)
     conditions += [test(Attribute(name), Op.IN, tuple(group)) for group in plain.values()]
     return conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
 
@@ -283,7 +283,7 @@ def _anything_but(name: str, operand: Json, path: str) -> Boolean:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise wrong(place, f"takes a string or a number, not {shown(value)}")
         constants.append(constant(value, place))
-    if len({each.kind for each in constants}) > 1:
+    if len({constant.kind for constant in constants}) > 1:
         raise wrong(path, f"takes strings only or numbers only, not {shown(operand)}")
     return not_true(name, [test(Attribute(name), Op.IN, tuple(constants))], present=True)
 

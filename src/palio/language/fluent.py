@@ -206,12 +206,12 @@ param: Final = _Names(_variable)
 
 def call(function: str, *arguments: object) -> Term:
     """A function of the language: `call("LENGTH", attr.name) > 3`."""
-    known = FUNCTIONS.get(function.upper())
-    if known is None:
+    signature = FUNCTIONS.get(function.upper())
+    if signature is None:
         hint = hints.of_function(function) or f"there are {', '.join(sorted(FUNCTIONS))}"
         raise InvalidFilter(f"unknown function {function!r}; {hint}")
-    known.check(len(arguments))
-    called = Call(known.name, tuple(_scalar(argument) for argument in arguments))
+    signature.check(len(arguments))
+    called = Call(signature.name, tuple(_scalar(argument) for argument in arguments))
     check_depth(called)
     return Term(called)
 

@@ -174,8 +174,8 @@ def of_place(text: str, place: int) -> str:
     """
     for start in range(max(0, place - _BEFORE), place + 1):
         for pattern, hint in _SIGNS:
-            found = pattern.match(text, start)
-            if found is not None and found.end() > place:
+            match = pattern.match(text, start)
+            if match is not None and match.end() > place:
                 return hint
     word = _WORD.match(text, place)
     if word is not None and word.group().upper() in _WORDS:

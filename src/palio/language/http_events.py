@@ -122,12 +122,12 @@ def _context(name: str, value: Any) -> Any:
 
 def _time(name: str, value: Any) -> datetime:
     try:
-        found = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        found = None
-    if found is None or found.tzinfo is None:
+        moment = None
+    if moment is None or moment.tzinfo is None:
         raise InvalidEvent(f"attribute {name!r} is a time as in RFC 3339, not {value!r:.60}")
-    return found
+    return moment
 
 
 def _check(event: Mapping[str, Any]) -> None:
@@ -153,7 +153,7 @@ def _with_data(document: dict[str, Any], body: bytes) -> dict[str, Any]:
             raise
         except (ValueError, RecursionError) as error:
             raise InvalidEvent(
-                f"the data are not JSON, as their content type claims: {error}"
+                f"the data are not valid JSON, as their content type claims: {error}"
             ) from None
     if content_type.startswith("text/"):
         try:

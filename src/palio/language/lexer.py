@@ -101,7 +101,7 @@ def tokens(text: str) -> list[Token]:
     [('NAME', 'price'), ('COMPARISON', '<'), ('NUMBER', -5)]
     """
     check_limit("a filter's text", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, len(text))
-    found: list[Token] = []
+    result: list[Token] = []
     place, depth, constants, foreign = 0, 0, 0, 0
     is_listing = False  # whether IN was the last token
     while place < len(text):
@@ -111,7 +111,7 @@ def tokens(text: str) -> list[Token]:
         listed = _listed(text, place, constants) if is_listing else None
         is_listing = False
         if listed is not None:
-            found.append(listed)
+            result.append(listed)
             place = listed.end
             constants += len(listed.value)
             continue
@@ -124,8 +124,8 @@ def tokens(text: str) -> list[Token]:
             continue
         kind, value = _meaning(text, match, start)
         token = Token(kind, value, start, place)
-        if token.type == "NUMBER" and found and found[-1].type == "MINUS":
-            token = _signed(found, token)
+        if token.type == "NUMBER" and result and result[-1].type == "MINUS":
+            token = _signed(result, token)
         elif group == "symbol":
             depth += _NESTS.get(token.type, 0)
             if depth > MAX_DEPTH:
@@ -133,12 +133,12 @@ def tokens(text: str) -> list[Token]:
         elif group == "CESQL":
             foreign += _weight(token.value)
         is_listing = token.type == "IN"
-        found.append(token)
-        if len(found) + foreign > MAX_TOKENS:
+        result.append(token)
+        if len(result) + foreign > MAX_TOKENS:
             raise LimitExceeded(
                 "a filter's number of words and signs", limit="MAX_TOKENS", maximum=MAX_TOKENS
             )
-    return found
+    return result
 
 
 _NESTS: Final = {"LPAR": 1, "RPAR": -1}
@@ -192,11 +192,11 @@ def _too_long(text: str, place: int, digits: str) -> NoReturn:
     raise error_at(text, place, f"the integer {digits[:20]}... does not fit int64")
 
 
-def _signed(found: list[Token], number: Token) -> Token:
+def _signed(lexed: list[Token], number: Token) -> Token:
     """A number with the minus before it, unless that minus subtracts."""
-    if len(found) > 1 and found[-2].type in _OPERAND_ENDS:
+    if len(lexed) > 1 and lexed[-2].type in _OPERAND_ENDS:
         return number
-    minus = found.pop()
+    minus = lexed.pop()
     return Token("NUMBER", -number.value, minus.start, number.end)
 
 

@@ -121,7 +121,7 @@ class _Open:
             """Members of a list, arguments of a call, or the lower end of BETWEEN."""
 
 
-def syntax_tree(text: str, found: Sequence[Token]) -> Whole:
+def syntax_tree(text: str, lexed: Sequence[Token]) -> Whole:
     """The conditions of a text as written, before any reduction.
 
     >>> from palio.language.lexer import tokens
@@ -131,9 +131,9 @@ def syntax_tree(text: str, found: Sequence[Token]) -> Whole:
     (2, 5.0)
     """
     try:
-        return _Pass(text, found).whole()
+        return _Pass(text, lexed).whole()
     except _Misuse as misuse:
-        token = misuse.token or found[0]
+        token = misuse.token or lexed[0]
         shown = text[token.start : token.end]
         raise error_at(text, token.start, misuse.problem, offending=shown) from None
 
@@ -141,10 +141,10 @@ def syntax_tree(text: str, found: Sequence[Token]) -> Whole:
 class _Pass:
     """One reading of a text's tokens."""
 
-    def __init__(self, text: str, found: Sequence[Token]) -> None:
+    def __init__(self, text: str, lexed: Sequence[Token]) -> None:
         self._text = text
-        self._found = found
-        self._rest = iter(found)
+        self._found = lexed
+        self._rest = iter(lexed)
         self._next = next(self._rest, _END)
         self._open: list[_Open] = []
         self._steps: list[Boolean] = []
@@ -310,8 +310,8 @@ class _Pass:
         self._open.pop()
         token, subject, (low,) = inner.token, inner.left, inner.parts
         above = _test(subject, Op.GE, low, token, ignore=False)
-        found = Between((above, _test(subject, Op.LE, value, token, ignore=False)))
-        return self._condition_ended(Not(found) if inner.negated else found)
+        test = Between((above, _test(subject, Op.LE, value, token, ignore=False)))
+        return self._condition_ended(Not(test) if inner.negated else test)
 
     def _ignore_case(self) -> bool:
         if self._next.type != "IGNORE_CASE":
@@ -381,7 +381,7 @@ def _call(token: Token, given: Sequence[Node]) -> Scalar:
     if function is None:
         hint = hints.of_function(token.value) or f"there are {', '.join(sorted(FUNCTIONS))}"
         raise _Misuse(f"unknown function {token.value}; {hint}", token)
-    arguments = tuple(_scalar(each, token) for each in given)
+    arguments = tuple(_scalar(argument, token) for argument in given)
     try:
         function.check(len(arguments))
     except InvalidFilter as error:
@@ -403,8 +403,8 @@ def _tested(operator: _Open, operand: Node, ignore: bool) -> Boolean:
     if token.type == "COMPARISON":
         return _test(operator.left, Op(token.value), operand, token, ignore=ignore)
     ignore = ignore or token.type == "ILIKE"
-    found = _test(operator.left, _TEXT[token.type], operand, token, ignore=ignore)
-    return Not(found) if operator.negated else found
+    test = _test(operator.left, _TEXT[token.type], operand, token, ignore=ignore)
+    return Not(test) if operator.negated else test
 
 
 def _connected(operator: _Open, right: Node) -> Node:

@@ -39,13 +39,13 @@ def parse(text: str) -> Filter | Pattern:
     parts = split(text)
     if parts is not None:
         with suppress(InvalidInput):  # a constant that does not fit: parsing names its place
-            known = recalled(parts)
-            if known is not None:
-                return known
-    found = tokens(text)
-    meaning = parse_tokens(text, found)
+            remembered = recalled(parts)
+            if remembered is not None:
+                return remembered
+    lexed = tokens(text)
+    meaning = parse_tokens(text, lexed)
     if parts is not None:
-        learn(text, parts, found, meaning)
+        learn(text, parts, lexed, meaning)
     return meaning
 
 
@@ -93,33 +93,33 @@ def parse_advertisement(text: str, values: Bindings = NO_VALUES) -> Advertisemen
     """
     if not isinstance(text, str):
         raise InvalidFilter(f"an advertisement's text is a str, not {type(text).__name__}")
-    found = tokens(text)
-    conditions, _ = syntax_tree(text, found)
+    lexed = tokens(text)
+    conditions, _ = syntax_tree(text, lexed)
     if len(conditions) > 1:
         raise InvalidFilter(
             "events are advertised one by one: the text of an advertisement has no THEN"
         )
-    with _located(text, found):
+    with _located(text, lexed):
         return advertisement_of(conditions[0], values)
 
 
-def parse_tokens(text: str, found: Sequence[Token]) -> Filter | Pattern:
+def parse_tokens(text: str, lexed: Sequence[Token]) -> Filter | Pattern:
     """The object that a text's tokens mean."""
-    conditions, within = syntax_tree(text, found)
-    with _located(text, found):
+    conditions, within = syntax_tree(text, lexed)
+    with _located(text, lexed):
         steps = tuple(reduce(condition) for condition in conditions)
         return steps[0] if len(steps) == 1 else Pattern(steps, within)
 
 
 @contextmanager
-def _located(text: str, found: Sequence[Token]) -> Iterator[None]:
+def _located(text: str, lexed: Sequence[Token]) -> Iterator[None]:
     """Shows the text to which an error of its meaning belongs."""
     try:
         yield
     except LimitExceeded:
         raise
     except InvalidFilter as error:
-        place = found[0].start if found else 0
+        place = lexed[0].start if lexed else 0
         raise error_at(text, place, str(error), offending=text[:40]) from None
 
 
@@ -160,35 +160,35 @@ def parse_many(texts: Iterable[str]) -> Bulk:
     >>> [place for place, _ in bulk.rejects]
     [2]
     """
-    known: dict[Key, _Members | None] = {}
+    members: dict[Key, _Members | None] = {}
     singles: list[tuple[int, Filter]] = []
     rejects: list[tuple[int, InvalidInput]] = []
     for place, text in enumerate(texts):
         try:
-            if not _took(known, place, text):
+            if not _took(members, place, text):
                 singles.append((place, parse_filter(text)))
         except InvalidInput as error:
             rejects.append((place, error))
     groups = [
         Group(template, places, tuple(map(list, zip(*rows, strict=True))))
-        for template, places, rows in filter(None, known.values())
+        for template, places, rows in filter(None, members.values())
     ]
     return Bulk(groups, singles, rejects)
 
 
-def _took(known: dict[Key, _Members | None], place: int, text: str) -> bool:
+def _took(groups: dict[Key, _Members | None], place: int, text: str) -> bool:
     """Put a text with others of its template; False if it must be parsed for itself."""
     if not isinstance(text, str):
         raise InvalidFilter(f"a filter's text is a str, not {type(text).__name__}")
     parts = split(text)
     if parts is None or not (text.isascii() or _is_text(text)):
         return False
-    if parts.key not in known:
+    if parts.key not in groups:
         # Columns hold numbers and strings, which are not checked again.
         is_plain = not any(isinstance(value, datetime) for value in parts.values)
         template = template_of(text, parts) if is_plain else None
-        known[parts.key] = None if template is None else (template, [], [])
-    members = known[parts.key]
+        groups[parts.key] = None if template is None else (template, [], [])
+    members = groups[parts.key]
     if members is None:
         return False
     _, places, rows = members

@@ -158,12 +158,12 @@ def recalled(parts: SplitText) -> Filter | None:
     return None if template is None else template.fill(parts.values)
 
 
-def learn(text: str, parts: SplitText, found: Sequence[Token], meaning: Filter | Pattern) -> None:
+def learn(text: str, parts: SplitText, lexed: Sequence[Token], meaning: Filter | Pattern) -> None:
     """Note a text that was parsed: the second of a key is learned."""
     if isinstance(meaning, Pattern) or parts.key in _known:
         return
     if parts.key in _seen:
-        _keep(parts.key, _made(text, parts, found, meaning))
+        _keep(parts.key, _made(text, parts, lexed, meaning))
         return
     if len(_seen) >= MAX_TEMPLATES:
         _seen.clear()
@@ -175,10 +175,10 @@ def template_of(text: str, parts: SplitText) -> Template | None:
     if parts.key not in _known:
         template = None
         with suppress(InvalidInput):
-            found = tokens(text)
-            conditions, _ = syntax_tree(text, found)
+            lexed = tokens(text)
+            conditions, _ = syntax_tree(text, lexed)
             if len(conditions) == 1:
-                template = _made(text, parts, found, reduce(conditions[0]))
+                template = _made(text, parts, lexed, reduce(conditions[0]))
         _keep(parts.key, template)
     return _known[parts.key]
 
@@ -189,9 +189,9 @@ def _keep(key: Key, template: Template | None) -> None:
     _known[key] = template
 
 
-def _made(text: str, parts: SplitText, found: Sequence[Token], meaning: Filter) -> Template | None:
+def _made(text: str, parts: SplitText, lexed: Sequence[Token], meaning: Filter) -> Template | None:
     """The template of a text whose meaning is known; None if filling it gives anything else."""
-    lifted = _lifted(text, parts, found)
+    lifted = _lifted(text, parts, lexed)
     if lifted is None:
         return None
     try:
@@ -204,16 +204,16 @@ def _made(text: str, parts: SplitText, found: Sequence[Token], meaning: Filter) 
         return None
 
 
-def _lifted(text: str, parts: SplitText, found: Sequence[Token]) -> list[Token] | None:
+def _lifted(text: str, parts: SplitText, lexed: Sequence[Token]) -> list[Token] | None:
     """The tokens of a text with slots for its literals; None if these are no tokens of it."""
-    if max(len(found), len(parts.values)) > MAX_TEMPLATE_TOKENS:
+    if max(len(lexed), len(parts.values)) > MAX_TEMPLATE_TOKENS:
         return None
     ends = [match.end() for match in _LITERAL.finditer(text)]
     marks = zip(parts.key[1::2], ends, strict=True)
     due = [(end, mark) for mark, end in marks if not isinstance(mark, tuple)]
     slots = {end: (mark, _SLOTS[place]) for place, (end, mark) in enumerate(due)}
     kept: list[Token] = []
-    for token in found:
+    for token in lexed:
         mark, name = slots.pop(token.end, (None, ""))
         if mark is None:
             kept.append(token)

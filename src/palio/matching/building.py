@@ -69,9 +69,9 @@ def merged_layers(
 ) -> tuple[CompiledLayer, ...]:
     """One layer without guards and one with them, where there are any."""
     listed = list(layers)
-    sorts = [[each for each in listed if each.is_guarded is sort] for sort in (False, True)]
-    found = [joined(sort, kernels) for sort in sorts if sort]
-    return tuple(each for each in found if each is not None)
+    sorts = [[layer for layer in listed if layer.is_guarded is sort] for sort in (False, True)]
+    merged = [joined(sort, kernels) for sort in sorts if sort]
+    return tuple(layer for layer in merged if layer is not None)
 
 
 def tiered(
@@ -83,8 +83,8 @@ def tiered(
     listed = list(layers)
     for guarded in (False, True):
         while True:
-            tail = [each for each in listed[first_free:] if each.is_guarded is guarded]
-            sizes = [each.rows for each in tail]
+            tail = [layer for layer in listed[first_free:] if layer.is_guarded is guarded]
+            sizes = [layer.rows for layer in tail]
             alike = next(
                 (at for at, size in enumerate(reversed(sizes)) if size >= FAN_OUT * sizes[-1]),
                 len(sizes),
@@ -92,7 +92,7 @@ def tiered(
             small = tail[len(tail) - alike :]
             if alike < FAN_OUT or sum(map(size_of, small)) > most:
                 break
-            listed = [each for each in listed if all(each is not other for other in small)]
+            listed = [layer for layer in listed if all(layer is not other for other in small)]
             whole = joined(small, kernels)
             if whole is not None:
                 listed.append(whole)

@@ -68,9 +68,9 @@ def offsets(array: Array, count: int, total: int, *, least: int = 0) -> str | No
 
 
 def _found(*pairs: tuple[str, str | None]) -> Iterator[Problem]:
-    for name, what in pairs:
-        if what is not None:
-            yield Problem(name, what)
+    for name, problem in pairs:
+        if problem is not None:
+            yield Problem(name, problem)
 
 
 # --- cuts ---
@@ -151,10 +151,10 @@ def layout_problems(
     blocks = -(-compiled.rows // BITMAP_ROWS)
     yield from _level_problems("lower", layout, compiled.rows, slots)
     yield from _level_problems("upper", layout, blocks, slots)
-    what = _program_problem(
+    problem = _program_problem(
         layout["program"], compiled.rows, len(keys), len(compiled.predicate_slots), depth
     )
-    yield from _found(("program", what))
+    yield from _found(("program", problem))
 
 
 def _level_problems(
@@ -221,9 +221,9 @@ def _program_problem(
             return "a node leads out of it"
         if 2 * visited > len(program):
             return "nodes are shared"
-        what = walk.rows_problem(runs(nodes + 2, own, step=2))
-        if what is not None:
-            return what
+        problem = walk.rows_problem(runs(nodes + 2, own, step=2))
+        if problem is not None:
+            return problem
         entries = runs(nodes + 2 + 2 * own, children, step=2)
         following = program[entries + 1].astype(np.int64)
         if bool(np.any(program[entries] > predicates)):

@@ -65,12 +65,12 @@ class Columns:
             return last[1]
         bound = self._bound.get(schema)
         if bound is None:
-            found = [
+            columns = [
                 (place, _COLUMN_TYPES[field.type], self.slot_of[field.name])
                 for place, field in enumerate(schema)
                 if field.name in self.slot_of
             ]
-            bound = np.array(found, np.int32).reshape(-1, 3)
+            bound = np.array(columns, np.int32).reshape(-1, 3)
             if len(self._bound) >= MAX_BOUND_SCHEMAS:
                 self._bound.clear()
             self._bound[schema] = bound

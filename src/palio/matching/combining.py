@@ -45,13 +45,13 @@ def match_event(view: EventView, event: Mapping[str, Any]) -> Longs:
     base, held = view.base, view.held
     if not base.compiled:
         check_event(event)  # a compiled layer does so as it codes it
-    found = [layer.match_event(event) for layer in base.layers]
+    key_arrays = [layer.match_event(event) for layer in base.layers]
     if len(held):
-        found = [held.left(keys) for keys in found]
-        found.append(np.array(sorted(held.match(event)), np.int64))
-    if len(found) == 1:
-        return found[0]
-    keys = np.concatenate([_NO_LONGS, *found])
+        key_arrays = [held.left(keys) for keys in key_arrays]
+        key_arrays.append(np.array(sorted(held.match(event)), np.int64))
+    if len(key_arrays) == 1:
+        return key_arrays[0]
+    keys = np.concatenate([_NO_LONGS, *key_arrays])
     return np.unique(keys) if base.is_guarded else np.sort(keys)
 
 
@@ -86,8 +86,8 @@ def _routed(snapshot: Snapshot, events: pa.RecordBatch) -> dict[int, RowMask]:
     """The same for as many events as are coded at once."""
     masks: dict[int, RowMask] = {}
     for layer, batch in coded(snapshot, events):
-        found, names = layer.route(batch)
-        for name, mask in zip(names.tolist(), found, strict=True):
+        hits, names = layer.route(batch)
+        for name, mask in zip(names.tolist(), hits, strict=True):
             masks[name] = masks[name] | mask if name in masks else mask
     return dict(sorted(masks.items()))
 
@@ -118,7 +118,7 @@ class _Numbering(NamedTuple):
         keys, ranks, of_others = kernels.common_ranks(large.keys, others)
         if len(listed) == 1:
             return cls((large, recent), keys, (ranks, of_others))
-        of_listed = [of_others[np.searchsorted(others, each)] for each in listed]
+        of_listed = [of_others[np.searchsorted(others, array)] for array in listed]
         return cls((large, *small, recent), keys, (ranks, *of_listed))
 
 
@@ -173,17 +173,17 @@ class Combiner:
         sums: list[Counts] = []
         for first in range(0, events.num_rows, step):
             piece = events if events.num_rows <= step else events.slice(first, step)
-            found = [layer.count(batch) for layer, batch in coded(snapshot, piece)]
+            per_layer = [layer.count(batch) for layer, batch in coded(snapshot, piece)]
             if not first:
-                sums = found
+                sums = per_layer
             else:
-                both = zip(sums, found, strict=True)
+                both = zip(sums, per_layer, strict=True)
                 sums = [(keys, before + counts) for (keys, before), (_, counts) in both]
         listed = [(keys[counts > 0], counts[counts > 0]) for keys, counts in sums]
         if len(listed) == 1:
             return listed[0]
         keys, counts = (
-            np.concatenate([_NO_LONGS, *(each[at] for each in listed)]) for at in range(2)
+            np.concatenate([_NO_LONGS, *(pair[at] for pair in listed)]) for at in range(2)
         )
         order = np.argsort(keys)
         return keys[order], counts[order]
@@ -202,7 +202,7 @@ class Combiner:
     def _found(self, snapshot: Snapshot, events: pa.RecordBatch) -> Found:
         batches, kernels = coded(snapshot, events), snapshot.kernels
         together = [] if kernels is None else _together(batches, events.num_rows)
-        alone = [each for each in batches if all(each[0] is not layer for layer, _ in together)]
+        alone = [entry for entry in batches if all(entry[0] is not layer for layer, _ in together)]
         answers = [layer.match(batch) for layer, batch in alone]
         if together and kernels is not None:
             answers.append(self.match_together(together, kernels))
@@ -219,7 +219,7 @@ class Combiner:
         of the small layers first, then the large layer, which takes in all others.
         """
         compiled = [
-            (each, batch.codes) for each, batch in batches if isinstance(each, CompiledLayer)
+            (layer, batch.codes) for layer, batch in batches if isinstance(layer, CompiledLayer)
         ]
         large, *small = (layer.segment for layer, _ in compiled)
         last, batch = batches[-1]
@@ -246,14 +246,14 @@ class Combiner:
             changed = recent.for_notes(batch.codes, numbering.ranks[-1])
         layer, codes = compiled[0]
         scratch = large.take_scratch()
-        alternatives = any(each.alternatives for each in (large, *small))
+        alternatives = any(layer.alternatives for layer in (large, *small))
         widened = scratch._replace(results=work.own_results, notes=work.own_notes, spare=work.spare)
 
-        def fill(offsets: Longs, found: Longs, done: int) -> int:
+        def fill(offsets: Longs, keys: Longs, done: int) -> int:
             return kernels.match_with_notes(
                 codes, done, large.predicates, large.program, layer.tombstones, alternatives,
                 widened, numbering.ranks[0], ends, work.results, work.notes, changed,
-                numbering.keys, offsets, found,
+                numbering.keys, offsets, keys,
             )  # fmt: skip
 
         answer = in_room(events, self._length, fill)
@@ -302,13 +302,13 @@ def _together(batches: Sequence[Coded], events: int) -> list[Coded]:
         for layer, batch in batches
         if isinstance(layer, CompiledLayer) and not layer.is_guarded
     ]
-    plain.sort(key=lambda each: -each[0].rows)
-    recent = [each for each in batches if isinstance(each[0], RecentLayer)]
+    plain.sort(key=lambda entry: -entry[0].rows)
+    recent = [entry for entry in batches if isinstance(entry[0], RecentLayer)]
     if len(plain) + len(recent) < 2 or not plain or not events:
         return []
     if not plain[0][0].prefers_blocks(events):
         return []
-    small = [each for each in plain[1:] if each[0].rows <= MAX_JOINT_ROWS]
+    small = [entry for entry in plain[1:] if entry[0].rows <= MAX_JOINT_ROWS]
     return [plain[0], *small, *recent] if small or recent else []
 
 

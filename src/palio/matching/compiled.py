@@ -49,8 +49,8 @@ class CompiledLayer:
         segment = Segment(rows, kernels)
         by_rank = segment.keys
         if destinations is not None:
-            known, targets = destinations
-            by_rank = targets[np.searchsorted(known, segment.keys)]
+            ranks, targets = destinations
+            by_rank = targets[np.searchsorted(ranks, segment.keys)]
         return cls(segment, segment.no_tombstones(), Destinations(segment.keys, by_rank))
 
     @property

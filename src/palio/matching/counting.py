@@ -156,7 +156,7 @@ def _arranged(compiled: CompiledRows, pivot: Longs, ranks: npt.NDArray[Any]) -> 
     others = others[np.argsort(place_of[rows[others]], kind="stable")]
     tests = items[others]
     # A column for each slot that rows of a group test: (group, slot), each once.
-    pairs, which = np.unique(
+    pairs, inverse = np.unique(
         group_of[rows[others]] * len(counts) + slots_of[tests], return_inverse=True
     )
     column_offsets = np.searchsorted(pairs, np.arange(len(slots) + 1) * len(counts))
@@ -171,7 +171,7 @@ def _arranged(compiled: CompiledRows, pivot: Longs, ranks: npt.NDArray[Any]) -> 
         compiled.lows[items[pivot[order]]],
         compiled.highs[items[pivot[order]]],
         np.concatenate([[0], np.cumsum(np.diff(offsets)[order] - 1)]),
-        which - column_offsets[group_of[rows[others]]],
+        inverse - column_offsets[group_of[rows[others]]],
         compiled.lows[tests],
         (compiled.highs - compiled.lows)[tests] - 1,
     )

@@ -56,10 +56,10 @@ class Destinations:
         """The destinations of some keys."""
         return self.by_rank.take(np.searchsorted(self.keys, keys))
 
-    def of_found(self, found: Found) -> Routed:
+    def of_found(self, matches: Found) -> Routed:
         """The same for what a batch matches, put together by destination."""
         names, numbers_of = self._numbered
-        offsets, keys = found
+        offsets, keys = matches
         events = len(offsets) - 1
         numbers = numbers_of[np.searchsorted(self.keys, keys)]
         hit = np.zeros(len(names), np.bool_)
@@ -104,14 +104,14 @@ class Destinations:
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         return _Programs(kernels, np.concatenate(programs), offsets)
 
-    def memory(self, known: Longs) -> dict[str, int]:
+    def memory(self, shared: Longs) -> dict[str, int]:
         """Bytes by part, without arrays that are `known`."""
-        own = [each for each in (self.keys, self.by_rank) if each is not known]
+        own = [array for array in (self.keys, self.by_rank) if array is not shared]
         routes = [*self.__dict__.get("_numbered", ())]
         if self._programs is not None and self._programs.words is not None:
             routes += [self._programs.words, self._programs.offsets]
         return {
-            "destinations": sum(each.nbytes for each in own),
+            "destinations": sum(array.nbytes for array in own),
             "routes": sum(route.nbytes for route in routes),
         }
 

@@ -68,13 +68,13 @@ class _Entry(NamedTuple):
     @classmethod
     def of(cls, subscription: Subscription) -> _Entry:
         filter, comparisons = subscription.filter, subscription.comparisons
-        found: set[Anchor] = set()
+        anchors: set[Anchor] = set()
         for conjunction in filter.conjunctions:
-            found.update(_anchors(conjunction, subscription.values))
+            anchors.update(_anchors(conjunction, subscription.values))
         if comparisons is None:
             cost = TRYING * work_of(subscription)
-            return cls(subscription, None, frozenset(found), cost)
-        return cls(subscription, comparisons, frozenset(found), COMPARING)
+            return cls(subscription, None, frozenset(anchors), cost)
+        return cls(subscription, comparisons, frozenset(anchors), COMPARING)
 
     def matches(self, event: Mapping[str, Value]) -> bool:
         """Check whether an event of canonical values satisfies the filter."""
@@ -115,12 +115,16 @@ class Held:
 
     __slots__ = ("_entries", "_keys", "_spared", "_spent")
 
-    def __init__(self, known: Held | None = None, *, spared: int = 0) -> None:
-        self._spared: int = spared if known is None else known._spared
-        self._entries: dict[int, _Entry | None] = {} if known is None else known._entries.copy()
-        self._keys: dict[Anchor, tuple[int, ...]] = {} if known is None else known._keys.copy()
+    def __init__(self, previous: Held | None = None, *, spared: int = 0) -> None:
+        self._spared: int = spared if previous is None else previous._spared
+        self._entries: dict[int, _Entry | None] = (
+            {} if previous is None else previous._entries.copy()
+        )
+        self._keys: dict[Anchor, tuple[int, ...]] = (
+            {} if previous is None else previous._keys.copy()
+        )
         # Microseconds spent on events so far; one list for all that `after` makes of another.
-        self._spent: list[int] = [0] if known is None else known._spent
+        self._spent: list[int] = [0] if previous is None else previous._spent
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -137,7 +141,7 @@ class Held:
         old = frozenset() if before is None else before.anchors
         new = frozenset() if entry is None else entry.anchors
         for anchor in old - new:
-            self._keys[anchor] = tuple([each for each in self._keys[anchor] if each != key])
+            self._keys[anchor] = tuple([other for other in self._keys[anchor] if other != key])
         for anchor in new - old:
             self._keys[anchor] = (*self._keys.get(anchor, ()), key)
         self._entries[key] = entry
@@ -151,15 +155,15 @@ class Held:
             elif value is not None:
                 present[name] = checked(value)
         candidates = self._candidates(present)
-        found, spent = [], 0
+        keys, spent = [], 0
         for key in candidates:
             entry = self._entries[key]
             if entry is not None:
                 spent += entry.cost
                 if entry.matches(present):
-                    found.append(key)
+                    keys.append(key)
         self._spent[0] += max(0, spent - self._spared)
-        return found
+        return keys
 
     def _candidates(self, present: Mapping[str, Value]) -> set[int]:
         """Find the filters one of whose anchors an event has, by the shorter list of both."""
@@ -205,9 +209,9 @@ def _anchors(conjunction: Conjunction, values: Bindings) -> Iterable[Anchor]:
     needed: str | None = None
     for constraint in conjunction.constraints:
         if constraint.op in _EQUALITIES and not constraint.ignore_case:
-            found = list(_values(constraint, values))
-            if len(found) <= MOST_ANCHORS:
-                return [(constraint.name, value) for value in found]
+            members = list(_values(constraint, values))
+            if len(members) <= MOST_ANCHORS:
+                return [(constraint.name, value) for value in members]
         if constraint.op is not Op.ABSENT:
             needed = constraint.name
     return [needed]
@@ -219,13 +223,13 @@ _EQUALITIES: Final = frozenset({Op.EQ, Op.IN})
 def _values(constraint: Constraint, values: Bindings) -> Iterator[Value]:
     """The values that satisfy an equality or a list."""
     operand: Any = constraint.operand
-    for each in operand if isinstance(operand, tuple) else (operand,):
-        if isinstance(each, Literal):
-            yield each.value
-        elif isinstance(given := values[each.name], LISTS):
+    for item in operand if isinstance(operand, tuple) else (operand,):
+        if isinstance(item, Literal):
+            yield item.value
+        elif isinstance(given := values[item.name], LISTS):
             yield from map(checked, given)
         else:
-            yield scalar_value(each.name, values)
+            yield scalar_value(item.name, values)
 
 
 def work_of(subscription: Subscription) -> int:
@@ -237,5 +241,5 @@ def work_of(subscription: Subscription) -> int:
     """
     parts = [part for conjunction in subscription.filter.conjunctions for part in conjunction.parts]
     operands = [part.operand for part in parts if isinstance(part, Constraint)]
-    lists = [each for each in (*operands, *subscription.values.values()) if isinstance(each, LISTS)]
+    lists = [item for item in (*operands, *subscription.values.values()) if isinstance(item, LISTS)]
     return 1 + len(parts) + sum(map(len, lists))

@@ -161,11 +161,11 @@ class Index:
         kernels = self._warm_up.kernels_for_bulk(len(keys))
         destinations = np.concatenate([table.destinations for table in listed])[order]
         own = np.array_equal(destinations, keys)
-        found = (
+        compiled = (
             layer_of(plain, None if own else (keys, destinations), kernels),
             layer_of(guarded, None, kernels, guards) if guards else None,
         )
-        layers = tuple(layer for layer in found if layer is not None)
+        layers = tuple(layer for layer in compiled if layer is not None)
         self._admit(_scans_of(layers))
         for key in keys.tolist() if len(self._subscriptions) else ():
             self._subscriptions.discard(key)
@@ -289,8 +289,8 @@ class Index:
     def _conform(self, events: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in the model's types; the schema of the last batch is not checked again."""
         schema = events.schema
-        known = self._conforming
-        if known is not None and schema.equals(known):
+        conforming = self._conforming
+        if conforming is not None and schema.equals(conforming):
             return events
         changed = conform(events)
         if changed is events:

@@ -67,17 +67,17 @@ class Layer(Protocol):
 
 
 def in_room(events: int, room: int, fill: Callable[[Longs, Longs, int], int]) -> Found:
-    """Have a kernel write `offsets` and `found` from an event on: it returns the event it came to,
-    which is not the last where `found` was too short, and is called again with a longer one.
+    """Have a kernel write `offsets` and `keys` from an event on. It returns the event that it
+    reached: not the last if `keys` was too short. Then it is called again with a longer array.
     """
-    offsets, found = np.zeros(events + 1, np.int64), np.empty(room, np.int64)
+    offsets, keys = np.zeros(events + 1, np.int64), np.empty(room, np.int64)
     done = 0
-    while (done := fill(offsets, found, done)) < events:
+    while (done := fill(offsets, keys, done)) < events:
         needed = int(offsets[min(done + EVENTS, events)])
-        larger = np.empty(2 * max(len(found), needed), np.int64)
-        larger[: offsets[done]] = found[: offsets[done]]
-        found = larger
-    return offsets, found[: offsets[-1]]
+        larger = np.empty(2 * max(len(keys), needed), np.int64)
+        larger[: offsets[done]] = keys[: offsets[done]]
+        keys = larger
+    return offsets, keys[: offsets[-1]]
 
 
 def by_event(rows: Longs, keys: Longs, events: int) -> Found:

@@ -95,14 +95,14 @@ class Saving:
 class Loading(Generic[Meta]):
     """Reads the files of a directory that `Saving` wrote, each after its checksum."""
 
-    def __init__(self, home: Path, name: str, what: str, version: int, meta: type[Meta]) -> None:
+    def __init__(self, home: Path, name: str, kind: str, version: int, meta: type[Meta]) -> None:
         self.home = home
-        self._what = what
+        self._what = kind
         self._path = home / name
         try:
             data = self._path.read_bytes()
         except OSError as error:
-            raise InvalidInput(f"{home} holds no {what}: {error}") from None
+            raise InvalidInput(f"{home} holds no {kind}: {error}") from None
         try:
             manifest = msgspec.msgpack.decode(data, type=_Manifest)
         except (msgspec.MsgspecError, ValueError):
@@ -111,7 +111,7 @@ class Loading(Generic[Meta]):
             raise self.damaged(name, "its checksum differs")
         if manifest.format != version:
             raise InvalidInput(
-                f"{home} has format {manifest.format}, not {version}; save the {what} again"
+                f"{home} has format {manifest.format}, not {version}; save the {kind} again"
             )
         try:
             body = msgspec.msgpack.decode(manifest.body, type=_Body)
@@ -143,22 +143,22 @@ class Loading(Generic[Meta]):
         if expected is None or Path(name).name != name:
             raise self.damaged(self._path.name, f"it does not list {name!r:.100}")
         try:
-            found = _sum_of(path)
+            digest = _sum_of(path)
         except OSError as error:
             raise self.damaged(name, error.strerror or str(error)) from None
-        if found.size != expected.size:
-            raise self.damaged(name, f"it has {found.size} bytes instead of {expected.size}")
-        if found.crc != expected.crc:
+        if digest.size != expected.size:
+            raise self.damaged(name, f"it has {digest.size} bytes instead of {expected.size}")
+        if digest.crc != expected.crc:
             raise self.damaged(name, "its checksum differs")
         return path
 
     def array(
         self, name: str, dtype: npt.DTypeLike, *, columns: int | None = None, mapped: bool = True
     ) -> npt.NDArray[Any]:
-        """An array of a type and one dimension, or of two with so many `columns`.
+        """Return an array of a type and one dimension, or of two with so many `columns`.
 
-        It is mapped copy-on-write, as kernels expect arrays that may be written to. Without
-        `mapped` it is read, after the map has shown that the file has its declared length.
+        It is mapped copy-on-write, as kernels expect writable arrays. Without `mapped` it is read
+        into memory, after the map has shown that the file has the length in its header.
         """
         path = self._checked(name)
         try:
@@ -167,8 +167,8 @@ class Loading(Generic[Meta]):
             raise self.damaged(name, f"it holds no array: {error}") from None
         expected = np.dtype(dtype)
         shape = array.shape[:1] if columns is None else (*array.shape[:1], columns)
-        as_said = array.dtype == expected and array.ndim and array.shape == shape
-        if not as_said or not array.flags.c_contiguous:
+        is_expected = array.dtype == expected and array.ndim and array.shape == shape
+        if not is_expected or not array.flags.c_contiguous:
             raise self.damaged(
                 name, f"it holds {array.dtype}{list(array.shape)}, not {expected}{list(shape)}"
             )

@@ -197,9 +197,9 @@ class RecentLayer:
             total = self.kernels.scan_recent(codes, self.rows, self.cuts.offsets, offsets, ranks)
             return offsets, self.rows.keys[ranks[:total]]
 
-        def fill(offsets: Longs, found: Longs, done: int) -> int:
+        def fill(offsets: Longs, keys: Longs, done: int) -> int:
             return self.kernels.match_recent(
-                codes, done, self.rows, self.cuts.offsets, offsets, found
+                codes, done, self.rows, self.cuts.offsets, offsets, keys
             )
 
         return in_room(events, 1024, fill)

@@ -63,8 +63,8 @@ class Columns:
             if name not in self._values:
                 column = self._column(name)
                 self._values[name] = None if column is None else in_python(column)
-        found = [(name, values) for name in names if (values := self._values[name]) is not None]
-        return [{name: values[row] for name, values in found} for row in chosen.tolist()]
+        columns = [(name, values) for name in names if (values := self._values[name]) is not None]
+        return [{name: values[row] for name, values in columns} for row in chosen.tolist()]
 
     def floats(self, name: str, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.float64] | None:
         """An attribute of the chosen rows, NaN where unknown; None if floats would not be exact."""
@@ -101,7 +101,7 @@ def cost_of_rows(residual: Residual) -> int:
     condition = residual.condition
     if isinstance(condition, Foreign) or condition.op not in _COMPARISONS or condition.ignore_case:
         return residual.cost
-    return residual.cost if any(isinstance(each, Call) for each in walk(condition)) else 1
+    return residual.cost if any(isinstance(part, Call) for part in walk(condition)) else 1
 
 
 def _by_column(
@@ -119,8 +119,8 @@ def _by_column(
         right = _floats(operand, columns, chosen, values)
         if left is None or right is None:
             return None
-        known = ~(np.isnan(left) | np.isnan(right))
-        return np.asarray(_COMPARISONS[condition.op](left, right) & known, np.bool_)
+        comparable = ~(np.isnan(left) | np.isnan(right))
+        return np.asarray(_COMPARISONS[condition.op](left, right) & comparable, np.bool_)
 
 
 def _floats(

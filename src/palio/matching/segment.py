@@ -1,7 +1,6 @@
-"""A segment: an immutable set of rows, laid out for all plans, of which it chooses the cheapest.
+"""`Segment`: an immutable set of rows, laid out for all plans, of which it chooses the cheapest.
 
-A compiled layer is a segment and what changes about it: tombstones are no part of a segment but
-handed in, as one bit for each rank.
+A compiled layer is a segment with its changes: tombstones are arguments, one bit for each rank.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from palio.model.texts import TextTest
 BUCKETS: Final = 32
 UPPER_BUCKETS: Final = 64
 LEAST_ROWS: Final = 32
-"""A slot has bitmaps in a block if so many of its rows name it: at most 66 bytes a predicate."""
+"""Rows of a block that must name a slot for it to have bitmaps: at most 66 bytes a predicate."""
 
 # Nanoseconds that the plans' units of work take on an ordinary machine; only their ratios matter.
 NS_PREDICATE: Final = 8.0
@@ -56,12 +55,12 @@ LAYOUT: Final = (
 Level: TypeAlias = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], Words]
 
 NO_PROGRAM: Final = np.zeros(0, np.uint32)
-"""What a segment has until it is laid out."""
+"""The program of a segment that is not laid out yet."""
 
 
 class _Addressed(NamedTuple):
     """Arrays that are passed to kernels by address. Another thread may lay out the same segment and
-    put other arrays in place: the caller of a kernel keeps this alive meanwhile.
+    replace them: the caller of a kernel holds this reference meanwhile, so they are not freed.
     """
 
     addresses: npt.NDArray[np.int64]
@@ -84,7 +83,7 @@ class _Single:
 class Costs:
     """Estimates of the nanoseconds that the plans of a segment take, by the counts of its parts.
 
-    The work of one event in the plan for few is what it was so far, or the worst at first.
+    The plan for few events is estimated by its work so far, and by the worst case at first.
     """
 
     def __init__(self, compiled: CompiledRows) -> None:
@@ -100,8 +99,8 @@ class Costs:
         return {"few": events * self._event_ns, "many": -(-events // EVENTS) * self._block_ns}
 
     def note(self, work: npt.NDArray[np.int64], events: int) -> None:
-        """The plan for few has done some work for so many events."""
-        if self._events > 10_000:  # what was long ago counts less
+        """Record the work that the plan for few has done for so many events."""
+        if self._events > 10_000:  # halved, so that the estimate follows a change of the events
             self._work //= 2
             self._events //= 2
         self._work += work
@@ -132,7 +131,7 @@ class Segment:
     def loaded(
         cls, compiled: CompiledRows, layout: Mapping[str, npt.NDArray[Any]] | None, depth: int
     ) -> Segment:
-        """A segment from saved arrays; `layout` are those of `laid_out`, if there were any."""
+        """Make a segment from saved arrays; `layout` are those of `laid_out`, if it was saved."""
         if layout is None:
             return cls(compiled, None)
         segment = cls.__new__(cls)
@@ -149,7 +148,7 @@ class Segment:
         return segment
 
     def laid_out(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to save besides the compiled rows."""
+        """Return the arrays to save besides the compiled rows."""
         arrays: list[npt.NDArray[Any]] = [self.keys, self.row_ranks, self.program]
         arrays += [*self.lower, *self.upper]
         return dict(zip(LAYOUT, arrays, strict=True))
@@ -160,6 +159,7 @@ class Segment:
         self.program: npt.NDArray[np.uint32] = NO_PROGRAM
         self.alternatives = len(self.keys) < compiled.rows
         self.predicate_count = len(compiled.predicate_slots)
+        # By slot, as predicates of a slot share its running vectors (`kernels.bits.evaluate`).
         by_slot = np.argsort(compiled.predicate_slots, kind="stable")
         self.slot_predicates = by_slot.astype(np.int32)
         per_slot = np.bincount(
@@ -167,6 +167,7 @@ class Segment:
         )
         self.slot_offsets = np.concatenate([[0], np.cumsum(per_slot)]).astype(np.int32)
         self.columns = Columns(compiled.universe.slot_of)
+        # Pools, as several threads match: to make working arrays takes longer than one event.
         self._scratch: list[Scratch] = []
         self._singles: list[_Single] = []
         self._coder: Coder | None = None
@@ -175,7 +176,7 @@ class Segment:
         self.kernels: Kernels | None = None
 
     def lay_out(self, kernels: Kernels) -> None:
-        """Build what the kernels walk through, unless it was loaded, and use them from now on."""
+        """Build the kernels' structures, unless they were loaded, and use kernels from now on."""
         if self.program is NO_PROGRAM:
             self._build(kernels)
         compiled = self.compiled
@@ -193,10 +194,10 @@ class Segment:
             compiled.span_offsets, compiled.lows, compiled.highs,
         )  # fmt: skip
         self._cut_addresses = addresses_of(compiled.universe.arrays())
-        self.kernels = kernels
+        self.kernels = kernels  # last: other threads match by the fallback until it is set
 
     def _build(self, kernels: Kernels) -> None:
-        """The program, and the two levels of bitmaps."""
+        """Build the program, and the two levels of bitmaps."""
         compiled = self.compiled
         prefixes = prefixes_of(compiled.row_offsets, compiled.row_predicates)
         self.depth = prefixes.shape[1]
@@ -220,21 +221,21 @@ class Segment:
         self.lower = kernels.level_of(*lower_items, slots, BUCKETS, LEAST_ROWS)
         upper_items = kernels.blocks_of(*lower_items, slots)
         self.upper = kernels.level_of(*upper_items, slots, UPPER_BUCKETS, 1)
-        self.program = program
+        self.program = program  # last: it marks that all is built
 
     @property
     def slots(self) -> int:
-        """The number of codes of an event."""
+        """The number of slots, each with a code of an event."""
         return len(self.compiled.universe.code_counts)
 
     def no_tombstones(self) -> Words:
-        """The bits of a segment without a tombstone."""
+        """Return the bits of a segment without tombstones."""
         return np.zeros(len(self.keys) // 64 + 1, np.uint64)
 
     # --- codes ---
 
     def codes_of(self, events: pa.RecordBatch, exported: int = 0) -> Codes:
-        """A code for every slot and event; `exported` is the address of the batch if it has one."""
+        """Code every slot of every event; `exported` is the address of the batch if it has one."""
         universe = self.compiled.universe
         if self.kernels is None:
             codes = fallback.code_batch(universe, events)
@@ -249,7 +250,7 @@ class Segment:
     # --- matching ---
 
     def match(self, codes: Codes, tombstones: Words) -> Found:
-        """The keys that each event matches, by the cheaper plan."""
+        """Return the keys that each event matches, by the cheaper plan."""
         if self.kernels is None:
             return self._match_by_fallback(codes, tombstones)
         costs = self.costs.of(codes.shape[1])
@@ -258,7 +259,7 @@ class Segment:
         )
 
     def match_one(self, event: pa.RecordBatch, tombstones: Words) -> npt.NDArray[np.int64]:
-        """The keys that a single event matches: `match` with everything spared that can be."""
+        """Return the keys that a single event matches: a fast path of `match`."""
         assert self.kernels is not None
         scratch = self._take_single()
         event._export_to_c(scratch.address)
@@ -269,7 +270,7 @@ class Segment:
         return self._match_coded(scratch, tombstones)
 
     def match_event(self, event: Mapping[str, Any], tombstones: Words) -> npt.NDArray[np.int64]:
-        """The keys that an event given as a mapping matches."""
+        """Return the keys that an event matches, which is a mapping."""
         if self._coder is None:
             self._coder = Coder(self.compiled.universe)
         scratch = self._take_single()
@@ -284,7 +285,7 @@ class Segment:
 
     @property
     def matches_singly(self) -> bool:
-        """True if a single event takes the short way through bitmaps."""
+        """True if bitmaps are the cheaper plan for a single event."""
         costs = self.costs.of(1)
         return self.kernels is not None and costs["few"] <= costs["many"]
 
@@ -295,7 +296,7 @@ class Segment:
             return _Single(len(self.compiled.universe.code_counts))
 
     def _match_coded(self, scratch: _Single, tombstones: Words) -> npt.NDArray[np.int64]:
-        """The keys that the event whose codes are in `scratch` matches."""
+        """Return the keys that the event with the codes in `scratch` matches."""
         assert self.kernels is not None
         tables = self._single_tables
         while (
@@ -315,46 +316,46 @@ class Segment:
         return keys
 
     def _keys_of(self, ranks: npt.NDArray[np.int32]) -> Longs:
-        """The keys of the ranks that one event matches, each once, ascending."""
+        """Return the keys of an event's ranks, each once, ascending."""
         ranks.sort()
         if self.alternatives and len(ranks) > 1:
             ranks = ranks[np.concatenate([[True], ranks[1:] != ranks[:-1]])]
         return self.keys.take(ranks)
 
     def match_many(self, codes: Codes, tombstones: Words) -> Found:
-        """The plan of vectors: blocks of 512 events."""
+        """Match by the plan of vectors: blocks of 512 events."""
         assert self.kernels is not None
         kernels, scratch = self.kernels, self.take_scratch()
 
-        def fill(offsets: Longs, found: Longs, done: int) -> int:
+        def fill(offsets: Longs, keys: Longs, done: int) -> int:
             return kernels.match_blocks(
                 codes, done, self.predicates, self.program, tombstones, self.alternatives, scratch,
-                self.keys, offsets, found,
+                self.keys, offsets, keys,
             )  # fmt: skip
 
-        offsets, found = in_room(codes.shape[1], self._room, fill)
+        offsets, keys = in_room(codes.shape[1], self._room, fill)
         self.give_back(scratch)
-        self._room = max(1024, len(found) + len(found) // 4 + 1)
-        return offsets, found
+        self._room = max(1024, len(keys) + len(keys) // 4 + 1)
+        return offsets, keys
 
     def match_few(self, codes: Codes, tombstones: Words) -> Found:
-        """The plan of bitmaps: event by event."""
+        """Match by the plan of bitmaps: event by event."""
         assert self.kernels is not None
         events = codes.shape[1]
         offsets = np.zeros(events + 1, np.int64)
-        found = np.empty(max(self._room, 1024), np.int32)
+        matches = np.empty(max(self._room, 1024), np.int32)
         work = np.zeros(2, np.int64)
         tables = self._single_tables
         while (
             total := self.kernels.match_events(
-                codes, tables.addresses, tombstones, offsets, found, work
+                codes, tables.addresses, tombstones, offsets, matches, work
             )
         ) < 0:
-            found = np.empty(4 * len(found), np.int32)
+            matches = np.empty(4 * len(matches), np.int32)
             work[:] = 0  # of the failed try, which would count twice
         self._room = max(1024, self._room, 2 * total)
         self.costs.note(work, events)
-        ranks = found[:total]
+        ranks = matches[:total]
         if events == 1:
             keys = self._keys_of(ranks)
             return np.array([0, len(keys)], np.int64), keys
@@ -444,7 +445,7 @@ class Segment:
             parts["predicates"] += self.tests.nbytes
             parts["program"] = self.program.nbytes
             parts["bitmaps"] = sum(array.nbytes for array in (*self.lower, *self.upper))
-        parts["scratch"] = sum(array.nbytes for each in self._scratch for array in each)
+        parts["scratch"] = sum(array.nbytes for arrays in self._scratch for array in arrays)
         counting = self.__dict__.get("counting")
         parts["counting"] = 0 if counting is None else counting.nbytes
         return parts

@@ -78,13 +78,13 @@ class Snapshot:
             self.kernels = kernels
 
     def all_compiled(self) -> tuple[CompiledLayer, ...]:
-        """Everything as compiled layers."""
+        """All rows as compiled layers."""
         recent = None if self.recent is None else self.recent.compiled()
         return self.compiled if recent is None else (*self.compiled, recent)
 
 
 class EventView(NamedTuple):
-    """What single events are matched with: a snapshot, and what changed since, as it is."""
+    """The state that single events are matched with: a snapshot, and later uncompiled changes."""
 
     base: Snapshot
     held: Held
@@ -171,9 +171,10 @@ class State:
     ) -> tuple[tuple[CompiledLayer, ...], RecentLayer | None]:
         """A snapshot's layers, with the changes since."""
         more = count - latest.count
-        known = len(latest.recent) if latest.recent is not None else 0
+        recent_rows = len(latest.recent) if latest.recent is not None else 0
         few = (
-            more <= max(FEW_CHANGES, self.rows // RECENT_SHARE) and known + more <= MAX_RECENT_ROWS
+            more <= max(FEW_CHANGES, self.rows // RECENT_SHARE)
+            and recent_rows + more <= MAX_RECENT_ROWS
         )
         if kernels is None or not few:
             changes = dict(self.changes[latest.count : count])
@@ -184,7 +185,11 @@ class State:
         layers = tuple(layer.without(keys) for layer in latest.compiled)
         if self.work:
             changes = dict(self.changes[latest.count : count])
-            rest = {key: each for key, each in changes.items() if each and not is_recent(each)}
+            rest = {
+                key: subscription
+                for key, subscription in changes.items()
+                if subscription and not is_recent(subscription)
+            }
             layers = self._tiered((*layers, *_compiled(rest, kernels)), kernels)
         return layers, recent
 
@@ -219,7 +224,7 @@ def _changed(
 ) -> tuple[CompiledLayer, ...]:
     """Layers without the keys that changed, and layers with what became of them."""
     keys = np.array(sorted(changes), np.int64)
-    added = {key: each for key, each in changes.items() if each is not None}
+    added = {key: subscription for key, subscription in changes.items() if subscription is not None}
     return (*(layer.without(keys) for layer in layers), *_compiled(added, kernels))
 
 
@@ -233,11 +238,11 @@ def _compiled(
     plain, guarded = single_templates(added, guards)
     keys = np.array(sorted(added), np.int64)
     destinations = np.array([added[key].destination for key in keys.tolist()], np.int64)
-    found = (
+    matches = (
         layer_of(plain, (keys, destinations), kernels) if plain else None,
         layer_of(guarded, None, kernels, guards) if guarded else None,
     )
-    return tuple(layer for layer in found if layer is not None)
+    return tuple(layer for layer in matches if layer is not None)
 
 
 class MergeJob:

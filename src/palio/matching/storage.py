@@ -126,7 +126,7 @@ def save(path: str | Path, layers: Sequence[CompiledLayer], subscriptions: Subsc
     """Write everything to a directory, which is made if need be."""
     saving = Saving(files.make_directory(Path(path)))
     layer_metas = tuple(_save_layer(saving, at, layer) for at, layer in enumerate(layers))
-    tables = [each for each in subscriptions.tables if isinstance(each, Table)]
+    tables = [table for table in subscriptions.tables if isinstance(table, Table)]
     table_metas = tuple(_save_table(saving, at, table) for at, table in enumerate(tables))
     saving.arrow(TEXTS, filters_batch(_texts(subscriptions)))
     saving.finish(MANIFEST, FORMAT, _Meta(layer_metas, table_metas))
@@ -210,9 +210,9 @@ def _load_layer(
 
 
 def _tests(loading: Loading[_Meta], meta: _LayerMeta) -> list[tuple[str, TextTest]]:
-    for each in meta.tests:
-        _check_test(loading, each)
-    tests = [(each.name, each.test()) for each in meta.tests]
+    for wanted_test in meta.tests:
+        _check_test(loading, wanted_test)
+    tests = [(test.name, test.test()) for test in meta.tests]
     if len(set(meta.names)) < len(meta.names) or len(set(tests)) < len(tests):
         raise loading.damaged(MANIFEST, "an attribute or a test has two slots")
     return tests
@@ -281,7 +281,7 @@ _QUOTED_OR_SLOT: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|:(\d+)"
 
 def _with_spoken_names(text: str) -> str:
     return _QUOTED_OR_SLOT.sub(
-        lambda found: f":{_spoken(found[1])}" if found[1] else found[0], text
+        lambda match: f":{_spoken(match[1])}" if match[1] else match[0], text
     )
 
 
@@ -323,8 +323,8 @@ def _load_column(loading: Loading[_Meta], name: str, keys: npt.NDArray[np.int64]
 
 def _texts(subscriptions: Subscriptions) -> Iterator[Written]:
     """Filters that were added one by one, or read from a file."""
-    for key, each in subscriptions.single.items():
-        yield Written.of(key, each.filter, each.values, each.destination)
+    for key, subscription in subscriptions.single.items():
+        yield Written.of(key, subscription.filter, subscription.values, subscription.destination)
     for table in subscriptions.tables:
         if isinstance(table, Archive):
             for row in table.batch.to_pylist():

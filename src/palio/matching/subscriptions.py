@@ -1,8 +1,8 @@
-"""Keep subscriptions: filters by key with the values of their parameters, single or in tables.
+"""`Subscriptions`: filters by key with the values of their parameters, single or in tables.
 
 A *table* is one skeleton filter with a column of values for each of its variables: a million
-filters of one shape are a few arrays. A null in a column drops the constraints that use it, so
-that one skeleton serves rows which constrain different attributes.
+filters of one shape are a few arrays. A null in a column drops the constraints that use it, so one
+skeleton serves rows that constrain different attributes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from palio.model.texts import TextTest
 from palio.model.values import INT64_MAX, INT64_MIN, Bindings
 
 Use: TypeAlias = tuple[str, Op]
-"""An attribute, and how it is compared with a number."""
+"""An attribute, and the operator that compares it with a number."""
 
 Comparisons: TypeAlias = tuple[tuple[Use, ...], tuple[int | float, ...]]
-"""What is compared, and with which numbers."""
+"""The attributes that are compared, and the numbers that they are compared with."""
 
 
 class Unknown(Enum):
-    """The mark for what was not worked out yet, where None is an answer."""
+    """The mark of a value that was not computed yet, where None is a value."""
 
     UNKNOWN = auto()
 
@@ -52,23 +52,23 @@ _SCANNING: Final = _PATTERNS | {Op.CIDR, Op.NOT_CIDR}
 
 @dataclass(frozen=True)
 class Recipe:
-    """The uses of a filter's parameters, worked out once for all filters of its shape."""
+    """The uses of a filter's parameters, computed once for all filters of its shape."""
 
     numeric: Mapping[str, tuple[Use, ...]]
     """The variables that are compared with attributes and used in no other way."""
     fixed: Comparisons
     """Comparisons with numbers that no parameter changes."""
     plain: bool
-    """Whether the filter is nothing but a conjunction of both."""
+    """True if the filter is a conjunction of only these comparisons."""
     once: bool
-    """Whether besides that every parameter is compared once."""
+    """True if, besides, every parameter is compared once: its values are the numbers then."""
     may_scan: bool
-    """Whether any constraint may be a test of texts that no literal decides (see `may_scan`)."""
+    """True if a constraint may be a test of texts that no literal decides (see `may_scan`)."""
 
 
 @lru_cache(maxsize=4096)
 def recipe_of(filter: Filter) -> Recipe:
-    """The recipe of a filter."""
+    """Return the recipe of a filter."""
     uses: dict[str, list[Use]] = {}
     others: set[str] = set()
     fixed: list[tuple[Use, int | float]] = []
@@ -113,7 +113,7 @@ def _comparisons(pairs: Iterable[tuple[Use, int | float]]) -> Comparisons:
 
 
 def _constant_comparisons(filter: Filter) -> Comparisons | None:
-    """A filter without parameters as comparisons with numbers, if it is nothing else."""
+    """Return a filter without parameters as comparisons with numbers; None if it has others."""
     if len(filter.conjunctions) != 1 or filter.conjunctions[0].residuals:
         return None
     pairs: list[tuple[Use, int | float]] = []
@@ -127,7 +127,7 @@ def _constant_comparisons(filter: Filter) -> Comparisons | None:
 
 @lru_cache(maxsize=4096)
 def _shared(uses: tuple[Use, ...]) -> tuple[Use, ...]:
-    """The one object for all filters that compare the same: the garbage collector visits each."""
+    """Return one object for all filters with these uses: the garbage collector visits each."""
     return uses
 
 
@@ -140,7 +140,7 @@ def is_number(value: object) -> bool:
 
 
 class Subscription:
-    """One filter, the values of its parameters, and where its events go; it never changes.
+    """One filter, the values of its parameters, and its destination; immutable.
 
     Constraints of the skeleton that use a variable without a value are no part of the filter.
     A plain class with slots: there may be a hundred thousand, which the garbage collector visits
@@ -167,13 +167,14 @@ class Subscription:
     @property
     def comparisons(self) -> Comparisons | None:
         """The filter as comparisons with numbers, None if it is more than a conjunction of them."""
-        known = self._comparisons
-        if known is UNKNOWN:
-            known = self._comparisons = self._compared()
-        return known
+        comparisons = self._comparisons
+        if comparisons is UNKNOWN:
+            comparisons = self._comparisons = self._compared()
+        return comparisons
 
     def _compared(self) -> Comparisons | None:
-        if not self.skeleton.variables:  # which is no shape of others: nobody asks for it again
+        # Without variables the skeleton is this filter's alone: a recipe would not be reused.
+        if not self.skeleton.variables:
             return _constant_comparisons(self.skeleton)
         recipe = recipe_of(self.skeleton)
         if not recipe.plain or not all(map(is_number, self.values.values())):
@@ -187,17 +188,18 @@ class Subscription:
         return _comparisons(pairs)
 
     def rebound(self, key: int, values: Bindings) -> Subscription:
-        """The same with other values of some parameters; refuses what they cannot be."""
+        """Return the subscription with other values of some parameters; refuse invalid ones."""
         changed = Subscription(self.skeleton, {**self.values, **values}, self.destination)
         recipe = recipe_of(self.skeleton)
         for name, value in values.items():
             if name not in recipe.numeric or name not in self.values or not is_number(value):
                 break
         else:
-            known = self.comparisons
-            if recipe.once and known is not None:  # most changes: the numbers alone are new
+            comparisons = self.comparisons
+            # Most changes: the uses stay, in the order of the values, and the numbers are new.
+            if recipe.once and comparisons is not None:
                 numbers: Any = changed.values.values()
-                changed._comparisons = (known[0], tuple(numbers))
+                changed._comparisons = (comparisons[0], tuple(numbers))
             return changed
         for name in values:
             if name not in self.filter.variables:
@@ -220,7 +222,7 @@ class Subscription:
 Keys: TypeAlias = npt.NDArray[np.int64]
 
 FEW_TABLES: Final = 8
-"""So many tables are searched one by one."""
+"""Tables up to which each is searched; of more a directory of all keys is kept."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,7 @@ class Column:
 
     @classmethod
     def of(cls, given: Any) -> Column:
-        """A column without its nulls."""
+        """Make a column of values without the nulls."""
         array = _plain(given)
         if not array.null_count:
             return cls(array, None)
@@ -241,18 +243,18 @@ class Column:
 
     @cached_property
     def _numbers(self) -> npt.NDArray[Any] | None:
-        """Numbers where they are, to be read without Arrow."""
+        """Numbers as an array: to read one by Arrow costs more than to bind it."""
         is_number = self.values.type in (pa.int64(), pa.float64())
         return self.values.to_numpy() if is_number else None
 
     def value(self, place: int) -> Any:
-        """One value."""
+        """Return the value at a place."""
         numbers = self._numbers
         return self.values[place].as_py() if numbers is None else numbers.item(place)
 
     @property
     def nbytes(self) -> int:
-        """Bytes it takes."""
+        """The memory of the arrays in bytes."""
         return self.values.nbytes + (0 if self.rows is None else self.rows.nbytes)
 
 
@@ -265,7 +267,7 @@ class Table:
     columns: Mapping[str, Column]
     destinations: npt.NDArray[np.int64]
     gone: set[int] = field(default_factory=set)
-    """Keys that were removed, replaced or given other values."""
+    """Keys that were removed, replaced or given other values: arrays are never changed."""
 
     @classmethod
     def of(
@@ -275,7 +277,7 @@ class Table:
         columns: Mapping[str, Any],
         destinations: Any = None,
     ) -> Table:
-        """A checked table, sorted by key."""
+        """Make a checked table, sorted by key."""
         listed = _words(keys)
         missing = sorted(skeleton.variables - set(columns))
         if missing:
@@ -308,17 +310,17 @@ class Table:
         )
 
     def place_of(self, key: int) -> int | None:
-        """The place of a key, None if it is not (or no longer) here."""
+        """Return the place of a key; None if it is not, or no longer, here."""
         return _place(self.keys, self.gone, key)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """The memory of the arrays in bytes."""
         own = 0 if self.destinations is self.keys else self.destinations.nbytes
         return self.keys.nbytes + own + sum(column.nbytes for column in self.columns.values())
 
     def subscription(self, place: int) -> Subscription:
-        """One row as an ordinary subscription."""
+        """Return a row as a subscription of its own."""
         values = {name: column.value(place) for name, column in self._full.items()}
         names, starts, numbers, places = self._sparse
         first, end = starts.item(place), starts.item(place + 1)
@@ -330,20 +332,23 @@ class Table:
     @cached_property
     def _full(self) -> dict[str, Column]:
         """The columns without gaps."""
-        return {name: each for name, each in self.columns.items() if each.rows is None}
+        return {name: column for name, column in self.columns.items() if column.rows is None}
 
     @cached_property
     def _sparse(self) -> tuple[list[str], Keys, Keys, Keys]:
-        """The columns with gaps, row by row: names, and for row r the entries
-        `starts[r] : starts[r + 1]` of (number of the name, place in its column).
+        """The columns with gaps, by row: names, and for row r the entries `starts[r] :
+        starts[r + 1]` of (number of the name, place in its column). So a row costs its own values,
+        not all columns.
         """
-        gappy = {name: each.rows for name, each in self.columns.items() if each.rows is not None}
+        gappy = {
+            name: column.rows for name, column in self.columns.items() if column.rows is not None
+        }
         none = np.zeros(0, np.int64)
         rows = np.concatenate([none, *gappy.values()])
         numbers = np.concatenate(
-            [none, *(np.full(len(each), at) for at, each in enumerate(gappy.values()))]
+            [none, *(np.full(len(rows), at) for at, rows in enumerate(gappy.values()))]
         )
-        places = np.concatenate([none, *(np.arange(len(each)) for each in gappy.values())])
+        places = np.concatenate([none, *(np.arange(len(rows)) for rows in gappy.values())])
         order = np.argsort(rows, kind="stable")
         counts = np.bincount(rows.astype(np.int64), minlength=len(self.keys))
         starts = np.concatenate([[0], np.cumsum(counts)])
@@ -370,7 +375,7 @@ def _plain(values: Any) -> Any:
 
 
 def without(filter: Filter, names: frozenset[str]) -> Filter:
-    """A filter without the constraints and residuals that use some variables."""
+    """Return a filter without the constraints and residuals that use some variables."""
     kept = []
     for conjunction in filter.conjunctions:
         parts: list[Constraint | Residual] = [*conjunction.constraints, *conjunction.residuals]
@@ -379,7 +384,7 @@ def without(filter: Filter, names: frozenset[str]) -> Filter:
 
 
 class Archive:
-    """Subscriptions read from a file: texts that are parsed when somebody asks for one."""
+    """Subscriptions of a file: texts, each parsed when it is first used."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.batch = batch
@@ -387,17 +392,17 @@ class Archive:
         self.gone: set[int] = set()
 
     def place_of(self, key: int) -> int | None:
-        """The place of a key, None if it is not (or no longer) here."""
+        """Return the place of a key; None if it is not, or no longer, here."""
         return _place(self.keys, self.gone, key)
 
     def subscription(self, place: int) -> Subscription:
-        """One of them, parsed."""
+        """Parse and return a subscription."""
         row = Written(**self.batch.slice(place, 1).to_pylist()[0])
         return Subscription(*row.read(), row.destination)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the texts."""
+        """The memory of the texts in bytes."""
         return self.batch.nbytes
 
 
@@ -425,14 +430,14 @@ class Subscriptions:
         return self.located(key)[0]
 
     def located(self, key: int) -> tuple[Subscription, Table | Archive | None]:
-        """The subscription of a key, and the table it is in, None for a single filter."""
+        """Return the subscription of a key, and its table; None for a single filter."""
         single = self.single.get(key)
         if single is not None:
             return single, None
-        found = self._find(key)
-        if found is None:
+        slot = self._find(key)
+        if slot is None:
             raise KeyError(key)
-        table, place = found
+        table, place = slot
         return table.subscription(place), table
 
     def __setitem__(self, key: int, subscription: Subscription) -> None:
@@ -441,16 +446,16 @@ class Subscriptions:
         self.single[key] = subscription
 
     def discard(self, key: int) -> bool:
-        """Forget a key; whether it was there."""
+        """Remove a key; return whether it was present."""
         if self.single.pop(key, None) is not None:
             return True
-        found = self._find(key)
-        if found is not None:
-            found[0].gone.add(key)
-        return found is not None
+        place = self._find(key)
+        if place is not None:
+            place[0].gone.add(key)
+        return place is not None
 
     def _find(self, key: int) -> tuple[Table | Archive, int] | None:
-        """The table that has a key, and where; a directory of all keys is kept for many tables."""
+        """Return the table that has a key, and its place there."""
         tables: Sequence[Table | Archive] = self.tables
         if not INT64_MIN <= key <= INT64_MAX:
             return None
@@ -465,16 +470,16 @@ class Subscriptions:
         return None
 
     def _all_keys(self) -> tuple[Keys, Keys]:
-        """The keys of all tables, ascending, with their tables' numbers."""
-        known = self._directory
-        if known is None or known[0] != len(self.tables):
+        """Return the keys of all tables, ascending, with their tables' numbers."""
+        directory = self._directory
+        if directory is None or directory[0] != len(self.tables):
             keys = np.concatenate([table.keys for table in self.tables])
             sizes = [len(table.keys) for table in self.tables]
             order = np.argsort(keys, kind="stable")
             numbers = np.repeat(np.arange(len(sizes)), sizes)[order]
-            known = self._directory = (len(self.tables), keys[order], numbers)
-        return known[1], known[2]
+            directory = self._directory = (len(self.tables), keys[order], numbers)
+        return directory[1], directory[2]
 
     def memory(self) -> int:
-        """Bytes of the tables; single filters are ordinary objects, about a kilobyte each."""
+        """Return the memory in bytes; single filters are objects, about a kilobyte each."""
         return 1024 * len(self.single) + sum(table.nbytes for table in self.tables)

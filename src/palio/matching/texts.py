@@ -133,16 +133,16 @@ class ColumnTests:
     def _in_question(self, listed: Sequence[Any]) -> dict[int, Sequence[int]]:
         """For each test that a text may pass, or fail if it is negated, which texts."""
         anchored, free, _ = self._by_anchor
-        found: dict[int, dict[int, None]] = {}
+        slots_of: dict[int, dict[int, None]] = {}
         for place, text in enumerate(listed):
             spellings = {text, fold(text)} if isinstance(text, str) else {text}
             for spelling in spellings:
                 for length, anchors in anchored.items():
                     for piece in _pieces(spelling, length, anchors):
                         for slot in anchors[piece]:
-                            found.setdefault(slot, {})[place] = None
+                            slots_of.setdefault(slot, {})[place] = None
         every: dict[int, Sequence[int]] = dict.fromkeys(free, range(len(listed)))
-        return every | {slot: list(places) for slot, places in found.items()}
+        return every | {slot: list(places) for slot, places in slots_of.items()}
 
     def code(
         self, texts: Any, rows: npt.NDArray[np.int32], codes: Codes, kernels: Kernels | None
@@ -226,7 +226,7 @@ class _Patterns:
         ends = np.cumsum([0, *map(len, somewhere)])
         automaton = kernels.automaton_of(np.frombuffer(b"".join(somewhere), np.uint8), ends)
         self._arrays: tuple[npt.NDArray[Any], ...] = (
-            *(np.array(each, np.int32) for each in (programs, starts, slots, negated)),
+            *(np.array(listed, np.int32) for listed in (programs, starts, slots, negated)),
             np.array(list(places), np.int32).reshape(-1, 2),
             keys,
             entries,
@@ -269,7 +269,7 @@ def _program(parts: Sequence[Any]) -> list[int]:
             runs.append([])
     opens = OPEN_START * (len(runs) > 1 and not runs[0])
     opens |= OPEN_END * (len(runs) > 1 and not runs[-1])
-    kept = [each for each in runs if each] or ([[]] if not opens else [])
+    kept = [run for run in runs if run] or ([[]] if not opens else [])
     if not opens & OPEN_END:
         kept.insert(0, kept.pop())
     return [opens, *(number for run in kept for number in (len(run), *run))]
@@ -289,8 +289,8 @@ def _spellings(test: TextTest) -> Iterator[tuple[Fragment | None, Sequence[Any]]
     """
     operand: Any = test.operand
     if test.op is Op.IN:
-        for each in operand:
-            yield (Fragment(each, True, True), [each]) if each else (None, [])
+        for item in operand:
+            yield (Fragment(item, True, True), [item]) if item else (None, [])
     else:
         affixed = {
             Op.PREFIX: (operand, ""),
@@ -371,8 +371,8 @@ def _fits_first(parts: Sequence[Any]) -> bool:
 
 def _longest(test: TextTest) -> Fragment | None:
     """The longest literal that every text has which passes the test, negation apart."""
-    found = fragments(_positive(test))
-    longest = max(found, key=lambda each: len(each.text), default=None)
+    literals = fragments(_positive(test))
+    longest = max(literals, key=lambda literal: len(literal.text), default=None)
     return longest if longest is not None and longest.text else None
 
 

@@ -164,10 +164,10 @@ def _try_texts(kernels: Kernels) -> None:
 
 def _try_boxes(kernels: Kernels) -> None:
     """A box that holds another, and is inside it."""
-    box, found, bounds = np.array([[1.0, 2.0, 0.0, 3.0, 4.0]]), np.zeros(1, np.int64), np.zeros(1)
-    filed, known = (found, bounds, bounds), (found, box.reshape(1, 1, 5))
+    box, fitting, bounds = np.array([[1.0, 2.0, 0.0, 3.0, 4.0]]), np.zeros(1, np.int64), np.zeros(1)
+    filed, indexed = (fitting, bounds, bounds), (fitting, box.reshape(1, 1, 5))
     for inside in (False, True):
-        assert kernels.compare_boxes(filed, (0.0, 0.0), known, (0, box), inside, found) == 1
+        assert kernels.compare_boxes(filed, (0.0, 0.0), indexed, (0, box), inside, fitting) == 1
 
 
 def _try_recent(recent: RecentLayer, events: pa.RecordBatch) -> None:

@@ -1,9 +1,9 @@
 """Advertisements: the events that a publisher announces, read by rules of their own (siena 3.3).
 
 A text has two readings. As a subscription it is a `Filter`, and laws of logic bring it to its
-canonical form. Those laws are not true of an advertisement: `x = 1 OR (x = 1 AND y = 2)` asks for
-what `x = 1` asks for, but announces events that have a `y`. So an `Advertisement` is built from the
-conditions as they were written, and no filter becomes one.
+canonical form. Those laws do not hold for an advertisement: `x = 1 OR (x = 1 AND y = 2)` matches
+the same events as `x = 1`, but announces events that have a `y`. So an `Advertisement` is built
+from the conditions as they were written, and no filter becomes one.
 
 - The text's OR makes *alternatives*, its NOT is pushed down to the tests, its AND is multiplied
   out. Nothing is absorbed.
@@ -69,25 +69,25 @@ class Alternative:
 
         When the effort is spent, some domains that could be joined are left apart.
         """
-        found: dict[str, list[Domain]] = {}
+        domains: dict[str, list[Domain]] = {}
         effort = Effort()
         for name, filter in self.tests.items():
-            known = found[name] = []
+            offered = domains[name] = []
             for test in filter.conjunctions:
                 domain = test.domains[name].without_absent()
-                for place, other in enumerate(known):
+                for place, other in enumerate(offered):
                     whole = other.union(domain) if effort.compare(other, domain) else None
                     if whole is not None:
-                        known[place] = whole
+                        offered[place] = whole
                         break
                     if effort.is_spent:
-                        known.append(domain)
+                        offered.append(domain)
                         break
                 else:
-                    known.append(domain)
+                    offered.append(domain)
         for name in self._named_by_residuals:
-            found.setdefault(name, [PRESENT])
-        return found
+            domains.setdefault(name, [PRESENT])
+        return domains
 
     @property
     def together(self) -> Conjunction:
@@ -127,9 +127,9 @@ class Alternative:
             anything = TRUE if name in self._named_by_residuals else FALSE
             offered = tests.pop(name, anything).conjunctions
             kept = [
-                each if allowed.covers(each) else allowed
-                for each in offered
-                if name not in each.domains or not each.domains[name].disjoint(domain)
+                offer if allowed.covers(offer) else allowed
+                for offer in offered
+                if name not in offer.domains or not offer.domains[name].disjoint(domain)
             ]
             if kept:
                 tests[name] = Filter.of(kept)
@@ -211,8 +211,8 @@ class Advertisement:
         """
         pairs = ((one, other) for one in self.alternatives for other in granted.conjunctions)
         left = [one.within(other) for one, other in pairs]
-        kept = [each for each in left if each is not None]
-        check_size(each.together for each in kept)
+        kept = [alternative for alternative in left if alternative is not None]
+        check_size(alternative.together for alternative in kept)
         return Advertisement(kept)
 
     def __eq__(self, other: object) -> bool:
@@ -283,13 +283,13 @@ def advertisement_of(condition: Boolean, values: Bindings = NO_VALUES) -> Advert
         if name in names:
             raise unbound(name)
         raise InvalidBinding(f"the advertisement has no parameter :{name}", name=name)
-    tests = tuple(Residual(each) for each in walk(condition) if isinstance(each, Test))
+    tests = tuple(Residual(test) for test in walk(condition) if isinstance(test, Test))
     check_growth([Conjunction((), tests)], values)
     # Each test is unequal to all others, so that expanding the condition absorbs none.
     expanded = reduce(_Places(values).marked(condition))
     alternatives = [_alternative(conjunction) for conjunction in expanded.conjunctions]
     kept = [alternative for alternative in alternatives if alternative is not None]
-    check_size(each.together for each in kept)
+    check_size(alternative.together for alternative in kept)
     return Advertisement(kept)
 
 
@@ -299,7 +299,7 @@ def checked_advertisement(given: object) -> Advertisement:
         return given
     hint = "pass the text, or what parse_advertisement makes of it"
     if isinstance(given, Filter):
-        hint = f"a filter no longer has the text that defines its events; {hint}"
+        hint = f"a filter no longer has the text of the advertisement; {hint}"
     raise InvalidFilter(f"an advertisement is needed here, not a {type(given).__name__}: {hint}")
 
 
@@ -378,7 +378,7 @@ class _Places:
         low, high = (self._leaf(part) for part in parts)
         if isinstance(low, Constraint) and isinstance(high, Constraint) and low.name == high.name:
             return self._place(low, high)
-        also = _NO_NAMES.union(*(_names(each) for each in (low, high)))
+        also = _NO_NAMES.union(*(_names(side) for side in (low, high)))
         return All((self._place(low, also=also), self._place(high, also=also)))
 
     def _leaf(self, condition: Boolean) -> Constraint | Residual | bool:
@@ -393,8 +393,8 @@ class _Places:
         self, *leaves: Constraint | Residual | bool, also: frozenset[str] = _NO_NAMES
     ) -> Boolean:
         self._next += 1
-        known = tuple(leaf for leaf in leaves if not isinstance(leaf, bool))
-        place = _Place(self._next, known, also)
+        truths = tuple(leaf for leaf in leaves if not isinstance(leaf, bool))
+        place = _Place(self._next, truths, also)
         return Not(place) if False in leaves else place
 
 
@@ -420,10 +420,12 @@ def _alternative(places: Conjunction) -> Alternative | None:
                 residuals += test.residuals
             else:
                 tests.setdefault(test.constraints[0].name, []).append(test)
-    named = tests.keys() | _NO_NAMES.union(*(each.attributes for each in residuals))
+    named = tests.keys() | _NO_NAMES.union(*(residual.attributes for residual in residuals))
     for name in also - named:
         tests[name] = [Conjunction((Constraint.of(name, Op.EXISTS),))]
-    return Alternative({name: Filter.of(each) for name, each in tests.items()}, residuals)
+    return Alternative(
+        {name: Filter.of(constraints) for name, constraints in tests.items()}, residuals
+    )
 
 
 def _tests(place: _Place) -> Iterator[Conjunction]:
@@ -437,13 +439,13 @@ def _tests(place: _Place) -> Iterator[Conjunction]:
 def _test_of(granted: Conjunction, name: str) -> Conjunction:
     """A filter's test of an attribute, if it has one; else the first of its tests."""
     tests = [constraint for constraint in granted.constraints if constraint.name == name]
-    is_between = [each.op for each in sorted(tests, key=str)] == [Op.LE, Op.GE]
+    is_between = [test.op for test in sorted(tests, key=str)] == [Op.LE, Op.GE]
     return Conjunction.of(tests if is_between else tests[:1])
 
 
 def _show_test(test: Conjunction) -> str:
     if len(test.constraints) == 1:
         return str(test.constraints[0])
-    low, high = sorted(test.constraints, key=lambda each: each.op is Op.LE)
+    low, high = sorted(test.constraints, key=lambda constraint: constraint.op is Op.LE)
     bounds = f"{show_scalar(low.operand)} AND {show_scalar(high.operand)}"  # type: ignore[arg-type]  # bounds are constants
     return f"{show_name(low.name)} BETWEEN {bounds}"

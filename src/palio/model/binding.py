@@ -153,13 +153,13 @@ def substitute_operand(
     if operand is None:
         return None
     if isinstance(operand, tuple):
-        if all(isinstance(each, Literal) for each in operand):
+        if all(isinstance(item, Literal) for item in operand):
             return operand  # nobody needs to check thousands of constants again
         return _substitute_members(operand, ignore_case, values)
     if op in MEMBERSHIP and isinstance(operand, Variable):
         if operand.name not in values:
             return operand
-        return tuple(literal(each) for each in collection(operand, ignore_case, values))
+        return tuple(literal(item) for item in collection(operand, ignore_case, values))
     replaced = substitute(operand, values)
     if isinstance(operand, Variable) and isinstance(replaced, Literal):
         check_bound(op, ignore_case, operand.name, replaced.value)
@@ -169,8 +169,8 @@ def substitute_operand(
 def _substitute_members(
     operand: tuple[Scalar, ...], ignore_case: bool, values: Bindings
 ) -> tuple[Scalar, ...]:
-    members = tuple(substitute(each, values) for each in operand)
-    kinds: set[Kind] = {each.kind for each in operand if isinstance(each, Literal)}
+    members = tuple(substitute(item, values) for item in operand)
+    kinds: set[Kind] = {item.kind for item in operand if isinstance(item, Literal)}
     for before, after in zip(operand, members, strict=True):
         if isinstance(before, Variable) and isinstance(after, Literal):
             check_bound(Op.IN, ignore_case, before.name, after.value)

@@ -25,23 +25,27 @@ def gathered(constraints: list[Constraint], single: Op, listed: Op) -> list[Cons
     """Distinct constraints, with those on one attribute that make one list made one."""
     distinct = list(dict.fromkeys(constraints))
     groups: dict[tuple[str, bool, Kind], list[Constraint]] = {}
-    for each in distinct:
-        kind = _list_kind(each, single, listed)
+    for constraint in distinct:
+        kind = _list_kind(constraint, single, listed)
         if kind is not None:
-            groups.setdefault((each.name, each.ignore_case, kind), []).append(each)
+            groups.setdefault((constraint.name, constraint.ignore_case, kind), []).append(
+                constraint
+            )
     for (name, ignore_case, _), group in groups.items():
         if len(group) < 2:
             continue
         members = [
             member
-            for each in group
-            for member in (each.operand if isinstance(each.operand, tuple) else (each.operand,))
+            for clause in group
+            for member in (
+                clause.operand if isinstance(clause.operand, tuple) else (clause.operand,)
+            )
         ]
         if len(set(members)) > MAX_IN_VALUES:
             continue
         whole = Constraint.of(name, listed, members, ignore_case)
         gone = set(group)
-        distinct = [each for each in distinct if each not in gone]
+        distinct = [clause for clause in distinct if clause not in gone]
         distinct.append(whole)
     return distinct
 
@@ -69,7 +73,7 @@ def _list_kind(constraint: Constraint, single: Op, listed: Op) -> Kind | None:
     if constraint.op is single:
         return operand.kind if isinstance(operand, Literal | Slot) else None
     if constraint.op is listed and isinstance(operand, tuple):
-        kinds = {each.kind if isinstance(each, Literal | Slot) else None for each in operand}
+        kinds = {item.kind if isinstance(item, Literal | Slot) else None for item in operand}
         return next(iter(kinds)) if len(kinds) == 1 else None
     return None
 
@@ -85,10 +89,10 @@ def absorbed(clauses: Iterable[Clause]) -> list[Clause]:
         fresh = [
             clause
             for clause in same_size
-            if not any(known <= clause for part in clause for known in by_part.get(part, ()))
+            if not any(other <= clause for part in clause for other in by_part.get(part, ()))
         ]
         for clause in fresh:  # filed under one part, where fewest are filed
-            part = min(clause, key=lambda each: len(by_part.get(each, ())))
+            part = min(clause, key=lambda candidate: len(by_part.get(candidate, ())))
             by_part.setdefault(part, []).append(clause)
         kept += fresh
     return kept

@@ -78,12 +78,12 @@ class Conjunction:
 
         Only for a conjunction without variables in its constraints: bind them first.
         """
-        found: dict[str, Domain] = {}
+        domains: dict[str, Domain] = {}
         for constraint in self.constraints:
             domain = domain_of(constraint)
-            known = found.get(constraint.name)
-            found[constraint.name] = domain if known is None else known.intersect(domain)
-        return found
+            earlier = domains.get(constraint.name)
+            domains[constraint.name] = domain if earlier is None else earlier.intersect(domain)
+        return domains
 
     @cached_property
     def is_contradiction(self) -> bool:
@@ -107,14 +107,14 @@ class Conjunction:
 
     def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
         """True, False, or None for unknown: the AND of all parts."""
-        known = True
+        truth = True
         for part in self.parts:
             result = part.truth(event, values)
             if result is False:
                 return False
             if result is None:
-                known = False
-        return True if known else None
+                truth = False
+        return True if truth else None
 
     def covers(self, other: Conjunction) -> bool:
         """Check whether all events that satisfy the other one certainly satisfy this one.
@@ -123,8 +123,8 @@ class Conjunction:
         """
         inner = other.domains
         for name, domain in self.domains.items():
-            known = inner.get(name)
-            if known is None or not domain.includes(known):
+            narrower = inner.get(name)
+            if narrower is None or not domain.includes(narrower):
                 return other.is_contradiction
         if self.residuals and not set(self.residuals) <= set(other.residuals):
             return other.is_contradiction

@@ -69,7 +69,7 @@ class Constraint(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         op = _operator(op)
         given: Any = operand
         if op in MEMBERSHIP and not isinstance(operand, Variable):
-            given = tuple(_as_operand(each) for each in _listed(op, operand))
+            given = tuple(_as_operand(item) for item in _listed(op, operand))
         elif op not in (Op.EXISTS, Op.ABSENT):
             given = _as_operand(operand)
         return cls.from_test(test(Attribute(name), op, given, ignore_case))
@@ -94,7 +94,9 @@ class Constraint(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
         if isinstance(operand, Variable):
             return frozenset((operand.name,))
         if isinstance(operand, tuple):
-            return frozenset(each.name for each in operand if isinstance(each, Variable))
+            return frozenset(
+                variable.name for variable in operand if isinstance(variable, Variable)
+            )
         return _NO_NAMES
 
     def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
@@ -144,8 +146,8 @@ def _operator(op: Op | str) -> Op:
     try:
         return Op(op)
     except ValueError:
-        known = ", ".join(each.value for each in Op)
-        raise InvalidFilter(f"{op!r:.40} is no operator; there are {known}") from None
+        names = ", ".join(op.value for op in Op)
+        raise InvalidFilter(f"{op!r:.40} is no operator; there are {names}") from None
 
 
 def _listed(op: Op, operand: object) -> Iterable[object]:

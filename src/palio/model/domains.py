@@ -209,9 +209,9 @@ def of_operator(op: Op, operand: Any, ignore_case: bool = False) -> Domain:
     if isinstance(operand, tuple):
         kind = operand[0].kind
         if ignore_case:
-            members = tuple(each.value for each in operand)
+            members = tuple(literal.value for literal in operand)
             return of_test(kind, TextTest(Op.IN, members, True, op is Op.NOT_IN))
-        spans = points(kind, (coordinate(each.value) for each in operand))
+        spans = points(kind, (coordinate(literal.value) for literal in operand))
         return of_spans(kind, complement(kind, spans) if op is Op.NOT_IN else spans)
     kind, place = operand.kind, coordinate(operand.value)
     ignore_case = ignore_case and operand.value != ""  # nothing has no case
@@ -338,13 +338,13 @@ def _none_passes(low: Any, high: Any, tests: frozenset[TextTest]) -> bool:
     if successor(kind, low) == high:
         return not all(test.holds(low) for test in tests)
     prefix = common_prefix(low, high)
-    known = TextTest(Op.PREFIX, prefix)
-    return bool(prefix) and any(implies(known, test.inverted()) for test in tests)
+    prefix_test = TextTest(Op.PREFIX, prefix)
+    return bool(prefix) and any(implies(prefix_test, test.inverted()) for test in tests)
 
 
 def _passes(kind: Kind, inner: KindSet, wanted: TextTest) -> bool:
     """Check whether every text of a set certainly passes a test."""
-    if any(implies(known, wanted) for known in inner.tests):
+    if any(implies(test, wanted) for test in inner.tests):
         return True
     members = finite_members(kind, inner.spans)
     if members is not None:
@@ -362,8 +362,8 @@ def _span_passes(low: Any, high: Any, wanted: TextTest) -> bool:
         return False
     if wanted.negated:
         positive = wanted.inverted()
-        known = TextTest(Op.PREFIX, prefix)
-        return positive.op is not Op.CIDR and excludes(known, positive)
+        test = TextTest(Op.PREFIX, prefix)
+        return positive.op is not Op.CIDR and excludes(test, positive)
     return proves(fragments_of_prefix(prefix), wanted)
 
 

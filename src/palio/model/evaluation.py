@@ -72,8 +72,8 @@ def decide(
     if op is Op.ABSENT:
         return subject is None
     if op in MEMBERSHIP:
-        found = _member_of(subject, _members(operand, ignore_case, event, values), ignore_case)
-        return found if op is Op.IN or found is None else not found
+        truth = _member_of(subject, _members(operand, ignore_case, event, values), ignore_case)
+        return truth if op is Op.IN or truth is None else not truth
     assert operand is not None and not isinstance(operand, tuple)
     right = _short(operand, event, values)
     if isinstance(operand, Variable):
@@ -122,7 +122,7 @@ def _member_of(
 ) -> bool | None:
     """SQL's IN: the OR of equalities."""
     if ignore_case:
-        subject, *members = [_folded(each) for each in (subject, *members)]
+        subject, *members = [_folded(member) for member in (subject, *members)]
     results = [compare(subject, Op.EQ, member) for member in members]
     return True if True in results else None if None in results else False
 

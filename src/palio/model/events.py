@@ -277,9 +277,12 @@ def in_python(column: pa.Array[Any]) -> list[Any]:
     ticks: list[Any] = column.view(pa.int64()).to_pylist()  # the stubs take it for something else
     times: list[datetime | None] = []
     tick, time = None, None
-    for each in ticks:
-        if each != tick:
-            tick, time = each, None if each is None else _EPOCH + timedelta(microseconds=each)
+    for tick_us in ticks:
+        if tick_us != tick:
+            tick, time = (
+                tick_us,
+                None if tick_us is None else _EPOCH + timedelta(microseconds=tick_us),
+            )
         times.append(time)
     return times
 

@@ -94,9 +94,9 @@ def _alternative(
         for constraint in conjunction.constraints
     ]
     for residual in conjunction.residuals:
-        known = residual.truth(event, values)
-        reason = _residual_reason(residual, known, event, values)
-        findings.append(Finding(str(residual), known, reason))
+        truth = residual.truth(event, values)
+        reason = _residual_reason(residual, truth, event, values)
+        findings.append(Finding(str(residual), truth, reason))
     return ExplainedConjunction(conjunction.truth(event, values), tuple(findings))
 
 
@@ -126,7 +126,7 @@ def _operand_kind(constraint: Constraint) -> Any:
 
 
 def _residual_reason(
-    residual: Residual, known: bool | None, event: Mapping[str, Any], values: Bindings
+    residual: Residual, truth: bool | None, event: Mapping[str, Any], values: Bindings
 ) -> str:
     missing = sorted(name for name in residual.attributes if event.get(name) is None)
     if missing:
@@ -135,7 +135,7 @@ def _residual_reason(
     bound = [f":{name} is {_shown(values[name])}" for name in sorted(residual.variables)]
     long = [name for name in sorted(residual.attributes) if is_too_long(event[name])]
     why = [f"{name} has more than {MAX_COMPUTED_CHARS} characters" for name in long]
-    return ", ".join([*seen, *bound, *(why if known is None else ())]) or "constant"
+    return ", ".join([*seen, *bound, *(why if truth is None else ())]) or "constant"
 
 
 _SHOWN_CHARS = 60

@@ -245,10 +245,10 @@ def _membership(subject: Scalar, op: Op, members: tuple[Scalar, ...], ignore_cas
     if ignore_case:
         for kind in kinds:
             check_kind(op, kind, ignore_case)
-        literals = {Literal(each.kind, _folded(each.value)) for each in literals}
+        literals = {Literal(literal.kind, _folded(literal.value)) for literal in literals}
     if not literals and not others:
         raise InvalidFilter("an IN list is empty: nothing could be in it")
-    constants = sorted(literals, key=lambda each: each.value)
+    constants = sorted(literals, key=lambda literal: literal.value)
     ordered: list[Scalar] = [*constants, *sorted(others, key=repr)]
     if len(ordered) == 1:
         return Test(subject, Op.EQ if op is Op.IN else Op.NE, ordered[0], ignore_case)
@@ -287,7 +287,7 @@ def check_depth(*expressions: Boolean | Scalar | None) -> None:
         depth += 1
         if depth > MAX_DEPTH:
             raise LimitExceeded("a filter's nesting", limit="MAX_DEPTH", maximum=MAX_DEPTH)
-        level = [child for each in level for child in _children(each) if type(child) in _NESTED]
+        level = [child for node in level for child in _children(node) if type(child) in _NESTED]
 
 
 _NESTED: Final = frozenset({Not, All, Between, AnyOf, Exclusive, Arithmetic, Call})
@@ -323,7 +323,7 @@ def is_plain(check: Test) -> bool:
         return False
     operand = check.operand
     if isinstance(operand, tuple):
-        return all(isinstance(each, Literal | Variable) for each in operand)
+        return all(isinstance(item, Literal | Variable) for item in operand)
     return operand is None or isinstance(operand, Literal | Variable)
 
 

@@ -72,9 +72,13 @@ class Filter:
         kept = list(conjunctions)
         if len(kept) > 1:
             kept = _with_lists(kept)
-            by_parts = {frozenset(spread(each.parts)): each for each in kept}
+            by_parts = {frozenset(spread(conjunction.parts)): conjunction for conjunction in kept}
             kept = [by_parts[parts] for parts in absorbed(by_parts)]
-            kept.sort(key=lambda each: conjunction_key(each.constraints, each.residuals))
+            kept.sort(
+                key=lambda conjunction: conjunction_key(
+                    conjunction.constraints, conjunction.residuals
+                )
+            )
         return cls(tuple(kept))
 
     @property
@@ -97,14 +101,14 @@ class Filter:
 
     def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
         """True, False, or None for unknown, as in SQL."""
-        known = True
+        truth = True
         for conjunction in self.conjunctions:
             result = conjunction.truth(event, values)
             if result is True:
                 return True
             if result is None:
-                known = False
-        return False if known else None
+                truth = False
+        return False if truth else None
 
     def matches(self, event: Mapping[str, Any], values: Bindings | None = None) -> bool:
         """Check whether an event matches: its truth is True, neither False nor unknown."""
@@ -263,7 +267,7 @@ def _with_lists(conjunctions: list[Conjunction]) -> list[Conjunction]:
         for conjunction in conjunctions
         if len(conjunction.constraints) != 1 or conjunction.residuals
     ]
-    return [Conjunction((each,)) for each in gathered(lone, Op.EQ, Op.IN)] + rest
+    return [Conjunction((constraint,)) for constraint in gathered(lone, Op.EQ, Op.IN)] + rest
 
 
 def checked_filter(given: object) -> Filter:

@@ -83,13 +83,13 @@ MAX_LONE_BYTES: Final = 64 << 10
 not decode."""
 
 
-def check_limit(what: str, limit: str, maximum: int, actual: int) -> None:
+def check_limit(quantity: str, limit: str, maximum: int, actual: int) -> None:
     """Refuse what is larger than a limit, which errors name.
 
     >>> check_limit("a filter's text", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, 20)
     """
     if actual > maximum:
-        raise LimitExceeded(what, limit=limit, maximum=maximum, actual=actual)
+        raise LimitExceeded(quantity, limit=limit, maximum=maximum, actual=actual)
 
 
 class Weighed(Protocol):

@@ -48,9 +48,9 @@ def merged(conjunctions: Iterable[Conjunction], effort: Effort | None = None) ->
     effort = effort or Effort(math.inf)
     fixed: list[Conjunction] = []
     moving: list[Conjunction] = []
-    for each in dict.fromkeys(conjunctions):
-        (moving if each.variables else fixed).append(each)
-    pending = [each for each in fixed if not each.is_contradiction]
+    for alternative in dict.fromkeys(conjunctions):
+        (moving if alternative.variables else fixed).append(alternative)
+    pending = [conjunction for conjunction in fixed if not conjunction.is_contradiction]
     done: list[Conjunction] = []
     while pending:
         candidate = pending.pop()
@@ -172,7 +172,7 @@ def _of_spans(name: str, kind: Kind, spans: Any) -> list[Constraint] | None:
     excluded = finite_members(kind, tuple(holes))
     if excluded is None or len(excluded) > MAX_IN_VALUES:
         return None
-    values = [from_coordinate(kind, each) for each in excluded]
+    values = [from_coordinate(kind, coordinate) for coordinate in excluded]
     if (low, high) == full(kind)[0]:
         constraints = []
     return [*constraints, Constraint.of(name, Op.NOT_IN, values)]

@@ -78,10 +78,10 @@ class _Budget:
     def once(self, expression: Boolean, negated: bool) -> list[Clause]:
         """The clauses of an operand of XOR, of which each is asked for twice, and so its own."""
         key = (id(expression), negated)
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = _clauses(expression, negated, self)
-        return found
+        meaning = self.known.get(key)
+        if meaning is None:
+            meaning = self.known[key] = _clauses(expression, negated, self)
+        return meaning
 
     def spend(self, leaves: int) -> None:
         self.left -= leaves
@@ -146,7 +146,7 @@ def _product(factors: list[list[Clause]], budget: _Budget) -> list[Clause]:
     common: Clause = frozenset().union(*(factor[0] for factor in factors if len(factor) == 1))
     result = [common]
     seen = set(common)
-    for factor in sorted((each for each in factors if len(each) != 1), key=len):
+    for factor in sorted((factor_ for factor_ in factors if len(factor_) != 1), key=len):
         leaves = {leaf for clause in factor for leaf in clause}
         independent = seen.isdisjoint(leaves)
         formed = len(result) * len(factor)
@@ -287,7 +287,7 @@ def _is_constant(expression: object) -> bool:
         case Call(_, arguments):
             return all(_is_constant(argument) for argument in arguments)
         case tuple():
-            return all(_is_constant(each) for each in expression)
+            return all(_is_constant(item) for item in expression)
         case _:
             return False
 

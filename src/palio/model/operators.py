@@ -203,10 +203,10 @@ class _Wildcards(NamedTuple):
         if self.last is None:
             return place == len(text)
         for segment in self.middle:
-            found = segment.search(text, place)
-            if found is None:
+            match = segment.search(text, place)
+            if match is None:
                 return False
-            place = found.end()
+            place = match.end()
         width, segment = self.last
         end = len(text) - width
         return end >= place and segment.match(text, end) is not None

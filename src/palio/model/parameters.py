@@ -28,7 +28,7 @@ _NUMBER_CHARS: Final = 40
 _Leaf: TypeAlias = "Constraint | Residual"
 
 
-def check_given(what: Filter | Pattern, values: Bindings) -> None:
+def check_given(filter: Filter | Pattern, values: Bindings) -> None:
     """Refuse values that a filter cannot use, or hardly was meant to.
 
     >>> import palio
@@ -36,8 +36,8 @@ def check_given(what: Filter | Pattern, values: Bindings) -> None:
     Traceback (most recent call last):
     palio.errors.InvalidBinding: parameter :names is one value where IN takes a list; pass ['IBM']
     """
-    what.bind(values)
-    for leaf, op, name in _compared(what):
+    filter.bind(values)
+    for leaf, op, name in _compared(filter):
         value = values[name]
         if op in MEMBERSHIP and not isinstance(value, tuple | list | set | frozenset):
             raise InvalidBinding(
@@ -74,9 +74,9 @@ def check_kept(before: Bindings, after: Bindings) -> None:
             )
 
 
-def _compared(what: Filter | Pattern) -> Iterator[tuple[_Leaf, Op, str]]:
+def _compared(filter: Filter | Pattern) -> Iterator[tuple[_Leaf, Op, str]]:
     """Each condition that compares with a variable by itself: its operator, and the variable."""
-    for step in what.steps if isinstance(what, Pattern) else (what,):
+    for step in filter.steps if isinstance(filter, Pattern) else (filter,):
         for conjunction in step.conjunctions:
             for leaf in conjunction.parts:
                 test = leaf if isinstance(leaf, Constraint) else leaf.condition

@@ -309,12 +309,12 @@ class Parcel:
         return self._payload
 
     def stamped(self, publisher: str, first_seq: int, time_us: int) -> Parcel:
-        """The same events as their broker hands them on: whose they are, numbered and dated."""
+        """Return the events as their broker forwards them: with publisher, numbers and time."""
         shape = self.shape.stamped
         if self.values is not None:
             time = _EPOCH + timedelta(microseconds=time_us)
             return Parcel.lone(publisher, shape, (*self.values, first_seq, time), self.text_bytes)
-        # Adding up the columns costs more than adding to the known size.
+        # To add up the sizes of columns costs more than to add to the present size.
         nbytes = self.nbytes + STAMP_BYTES * self.count
         return Parcel(publisher, stamped(self.batch, first_seq, time_us), None, shape, nbytes)
 

@@ -181,19 +181,19 @@ class Monitor:
         return complete
 
     def resume(self, after: Place | None, progress: Iterable[Occurrence]) -> None:
-        """Continue, before the first event, from the last event that another monitor released, with
-        its partial match as far as the steps still match it.
+        """Continue from another monitor: from the last event that it released, with its partial
+        match as far as the steps still match.
         """
         self._released = after
         self._progress = [*progress][: len(self.pattern.steps) - 1]
         self.rebind(self.values)
 
     def start_over(self) -> None:
-        """Give up the partial match."""
+        """Drop the partial match."""
         self._progress.clear()
 
     def rebind(self, values: Bindings) -> None:
-        """Continue with other values; the partial match is kept as far as it still matches."""
+        """Change the values: the partial match is kept as far as its events still match."""
         self.values = values
         wanted = takewhile(
             lambda pair: pair[0].matches(pair[1].event, values),
@@ -255,12 +255,12 @@ def _check_size(steps: Sequence[Filter]) -> None:
     constants = sum(meter.constants for meter in meters)
     if chars > MAX_TEXT_CHARS:
         chars = sum(len(str(step)) + len(" THEN ") for step in steps) + _WITHIN_CHARS
-    for what, limit, maximum, actual in (
+    for quantity, limit, maximum, actual in (
         ("number of words and signs", "MAX_TOKENS", MAX_TOKENS, tokens),
         ("number of listed constants", "MAX_CONSTANTS", MAX_CONSTANTS, constants),
         ("text", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, chars),
     ):
-        check_limit(f"a pattern's {what}", limit, maximum, actual)
+        check_limit(f"a pattern's {quantity}", limit, maximum, actual)
 
 
 _WITHIN_TOKENS: Final = 2

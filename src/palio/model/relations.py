@@ -59,7 +59,7 @@ def covers(
     if not unmet or len(general.conjunctions) < 2 or effort.is_spent:
         return not unmet
     wider = merged(general.conjunctions, effort)
-    return all(_is_covered(each, wider, effort) for each in unmet)
+    return all(_is_covered(conjunction, wider, effort) for conjunction in unmet)
 
 
 def _is_covered(one: Conjunction, by: Sequence[Conjunction], effort: Effort) -> bool:
@@ -81,9 +81,9 @@ def roots(filters: Sequence[Filter]) -> list[Filter]:
     """
     kept: list[Filter] = []
     for candidate in filters:
-        if any(covers(known, candidate) for known in kept):
+        if any(covers(other, candidate) for other in kept):
             continue
-        kept = [known for known in kept if not covers(candidate, known)]
+        kept = [other for other in kept if not covers(candidate, other)]
         kept.append(candidate)
     return kept
 
@@ -131,9 +131,9 @@ def _announcement_covers(
 
 def _union_includes(outer: list[Domain], inner: list[Domain], effort: Effort) -> bool:
     return all(
-        not each.has_present
-        or any(effort.compare(wide, each) and wide.includes(each) for wide in outer)
-        for each in inner
+        not piece.has_present
+        or any(effort.compare(wide, piece) and wide.includes(piece) for wide in outer)
+        for piece in inner
     )
 
 

@@ -138,7 +138,7 @@ class Meter:
         self.chars += _CONSTRAINT_CHARS + 2 * len(constraint.name)
         if isinstance(operand, tuple):
             self.constants += len(operand)
-            if len(operand) <= LONG_LIST or not all(type(each) is Literal for each in operand):
+            if len(operand) <= LONG_LIST or not all(type(item) is Literal for item in operand):
                 self.tokens += 3 * len(operand)
             self.chars += sum(map(_chars, operand))
         elif operand is not None:
@@ -156,7 +156,7 @@ class Meter:
     def _check(self) -> None:
         if self.chars > MAX_TEXT_CHARS:
             self.chars = self._measured()
-        for what, limit, maximum, actual in (
+        for quantity, limit, maximum, actual in (
             ("number of alternatives", "MAX_CONJUNCTIONS", MAX_CONJUNCTIONS, len(self._seen)),
             ("number of constraints", "MAX_CONSTRAINTS", MAX_CONSTRAINTS, self.parts),
             ("tests of one text", "MAX_TEXT_TESTS", MAX_TEXT_TESTS, self.tests),
@@ -167,7 +167,7 @@ class Meter:
         ):
             if actual > maximum:
                 raise LimitExceeded(
-                    f"a filter's {what}", limit=limit, maximum=maximum, actual=actual
+                    f"a filter's {quantity}", limit=limit, maximum=maximum, actual=actual
                 )
 
     def _measured(self) -> int:

@@ -46,24 +46,24 @@ class Fragment(msgspec.Struct, frozen=True):
     folded: bool = False
 
 
-def implies(known: TextTest, wanted: TextTest) -> bool:
+def implies(test: TextTest, wanted: TextTest) -> bool:
     """Check whether everything that passes `known` certainly passes `wanted`.
 
     >>> implies(TextTest(Op.SUFFIX, "/orders.csv"), TextTest(Op.CONTAINS, "orders"))
     True
     """
-    if known == wanted:
+    if test == wanted:
         return True
-    if known.negated:
-        return wanted.negated and implies(wanted.inverted(), known.inverted())
+    if test.negated:
+        return wanted.negated and implies(wanted.inverted(), test.inverted())
     if wanted.negated:
-        return excludes(known, wanted.inverted())
-    if known.op is Op.CIDR or wanted.op is Op.CIDR:
-        return known.op is wanted.op and _subnet(known.operand, wanted.operand)
-    choices = _choices(known)
+        return excludes(test, wanted.inverted())
+    if test.op is Op.CIDR or wanted.op is Op.CIDR:
+        return test.op is wanted.op and _subnet(test.operand, wanted.operand)
+    choices = _choices(test)
     if choices is not None and wanted.ignore_case:
         return _passing(choices, wanted.op, wanted.operand) == len(choices)
-    return any(proves(fragment, wanted) for fragment in fragments(known))
+    return any(proves(fragment, wanted) for fragment in fragments(test))
 
 
 def excludes(one: TextTest, other: TextTest) -> bool:
@@ -77,7 +77,7 @@ def excludes(one: TextTest, other: TextTest) -> bool:
         # A text with a piece has, once folded, the folded piece: no choice with it, no such text.
         operand = second.operand if second.ignore_case else fold(second.operand)  # type: ignore[arg-type]  # str, as choices are
         return not _passing(choices, second.op, operand)
-    pinned = [each for each in fragments(other) if each.at_start or each.at_end]
+    pinned = [fragment for fragment in fragments(other) if fragment.at_start or fragment.at_end]
     return any(
         clash(mine, theirs)
         for mine in fragments(one)

@@ -331,11 +331,11 @@ def successor(kind: Kind, place: Coordinate) -> Coordinate:
     (9007199254740993, 'a\\x00')
     """
     if kind is Kind.STRING:
-        return place + "\0"  # type: ignore[operator]  # kind is str
+        return place + "\0"  # type: ignore[operator]  # a str, by its kind
     if kind is Kind.NUMBER:
-        return _next_number(place)  # type: ignore[arg-type]  # kind is number
+        return _next_number(place)  # type: ignore[arg-type]  # a number, by its kind
     if kind is Kind.BYTES:
-        return place + b"\0"  # type: ignore[operator]  # kind is bytes
+        return place + b"\0"  # type: ignore[operator]  # bytes, by its kind
     if kind is Kind.BOOL:
         return TOP if place else True
     return TOP if place >= LAST_TIME else place + 1  # type: ignore[operator]  # microseconds

@@ -197,8 +197,8 @@ def _like(node: syntax.Like, event: Mapping[str, Any]) -> Value:
 def _in(node: syntax.In, event: Mapping[str, Any]) -> Value:
     left = _value(node.operand, event)
     target = type(left)
-    found = any(cast(_value(member, event), target) == left for member in node.members)
-    return found is not node.negated
+    is_member = any(cast(_value(member, event), target) == left for member in node.members)
+    return is_member is not node.negated
 
 
 def _call(node: syntax.Call, event: Mapping[str, Any]) -> Value:

@@ -71,7 +71,7 @@ def condition(text: str) -> Boolean:
 
 def _is_run(expression: syntax.Expression, operator: str) -> bool:
     return isinstance(expression, syntax.Logical) and all(
-        each == operator for each, _ in expression.rest
+        level == operator for level, _ in expression.rest
     )
 
 
@@ -129,7 +129,7 @@ def _alternatives(conditions: Iterable[Boolean]) -> Iterator[Boolean]:
     guards: dict[str, Test] = {}
     for condition in conditions:
         name = _string_of(condition)
-        yield All((*(guard for each, guard in guards.items() if each != name), condition))
+        yield All((*(guard for other, guard in guards.items() if other != name), condition))
         if name:
             guards[name] = _test(name, Op.PREFIX, "")
 

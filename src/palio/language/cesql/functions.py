@@ -58,7 +58,9 @@ def find(name: str, count: int) -> Function | None:
     >>> find("SUBSTRING", 3).parameters == (str, int, int), find("SUBSTRING", 1)
     (True, None)
     """
-    return next((each for each in FUNCTIONS.get(name, ()) if each.accepts(count)), None)
+    return next(
+        (candidate for candidate in FUNCTIONS.get(name, ()) if candidate.accepts(count)), None
+    )
 
 
 def missing(name: str, count: int) -> str:

@@ -301,9 +301,9 @@ class _Pass:
 
     def _closers(self) -> tuple[str, ...]:
         """The tokens that may follow a value besides an operator."""
-        for each in reversed(self._open):
-            if each.level == _BRACKET:
-                return ("')'",) if each.kind == "(" else ("')'", "','")
+        for opened in reversed(self._open):
+            if opened.level == _BRACKET:
+                return ("')'",) if opened.kind == "(" else ("')'", "','")
         return ("the end",)
 
 

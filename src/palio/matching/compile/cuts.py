@@ -38,16 +38,16 @@ NAN_CODE: Final = 1
 FIRST_CODE: Final = 2
 
 TABLE_SPAN: Final = 65_536
-"""Integer cuts that lie this close together get a table of codes instead of a binary search..."""
+"""Span of integer cuts up to which they may get a table of codes instead of a binary search..."""
 
 SMALL_TABLE: Final = 1_024
-"""...if they lie this close, or..."""
+"""...and the span up to which they always do."""
 
 TABLE_SHARE: Final = 16
-"""...are at most so many times fewer: tables take 64 bytes a cut, whatever is asked for."""
+"""Span for each cut up to which a larger table is made: it takes at most 64 bytes a cut."""
 
 _FEW_PLACES: Final = 16
-"""Of so few coordinates each is worked out by itself: arrays would cost more."""
+"""Coordinates up to which each is computed by itself: arrays would cost more."""
 
 _TWO_63: Final = 2.0**63
 _INT64: Final = range(INT64_MIN, INT64_MAX + 1)
@@ -173,12 +173,12 @@ def cuts_at(places: Sequence[Any]) -> Numbers:
     are_ints = np.array([type(place) is int and place in _INT64 for place in places])
     are_floats = np.array([type(place) is float for place in places])
     size = len(places)
-    found = Numbers(np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.bool_))
-    found[are_ints] = number_cuts(np.array(places, object)[are_ints].astype(np.int64))
-    found[are_floats] = number_cuts(np.array(places, object)[are_floats].astype(np.float64))
+    numbers = Numbers(np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.bool_))
+    numbers[are_ints] = number_cuts(np.array(places, object)[are_ints].astype(np.int64))
+    numbers[are_floats] = number_cuts(np.array(places, object)[are_floats].astype(np.float64))
     for at in np.flatnonzero(~(are_ints | are_floats)).tolist():
-        found[at : at + 1] = Numbers.of_cuts([number_cut(places[at])])
-    return found
+        numbers[at : at + 1] = Numbers.of_cuts([number_cut(places[at])])
+    return numbers
 
 
 _FLOAT: Final = struct.Struct("<d")
@@ -200,14 +200,14 @@ class SlotCuts:
 
     def others(self) -> list[tuple[Kind, Sequence[Any]]]:
         """The kinds but numbers of which there are cuts, and these."""
-        found: list[tuple[Kind, Sequence[Any]]] = [(Kind.BOOL, (True,))] if self.true else []
+        kinds: list[tuple[Kind, Sequence[Any]]] = [(Kind.BOOL, (True,))] if self.true else []
         if self.strings:
-            found.append((Kind.STRING, self.strings))
+            kinds.append((Kind.STRING, self.strings))
         if self.binaries:
-            found.append((Kind.BYTES, self.binaries))
+            kinds.append((Kind.BYTES, self.binaries))
         if len(self.times):
-            found.append((Kind.TIME, self.times.tolist()))
-        return found
+            kinds.append((Kind.TIME, self.times.tolist()))
+        return kinds
 
     def sizes(self) -> list[int]:
         """The number of cuts of each kind, in the order of `Kind`."""
@@ -229,17 +229,17 @@ class Universe:
         self._name(tuple(cuts), tests)
         self._cuts: dict[str, SlotCuts] | None = dict(cuts)
         every = list(self._cuts.values())
-        sizes = np.array([each.sizes() for each in every], np.int32).reshape(-1, len(Kind))
-        numbers = Numbers.joined([each.numbers for each in every])
+        sizes = np.array([cuts.sizes() for cuts in every], np.int32).reshape(-1, len(Kind))
+        numbers = Numbers.joined([cuts.numbers for cuts in every])
         self.number_offsets = _offsets(sizes[:, Kind.NUMBER])
         self.number_ints, self.number_floats = numbers.ints, numbers.floats
         self.reachable: Integers = np.array(
-            [len(each.numbers) - int(each.numbers.beyond.sum()) for each in every], np.int32
+            [len(cuts.numbers) - int(cuts.numbers.beyond.sum()) for cuts in every], np.int32
         )
         self.bool_cuts: Integers = np.ascontiguousarray(sizes[:, Kind.BOOL])
         self.time_offsets = _offsets(sizes[:, Kind.TIME])
-        self.times: Longs = np.concatenate([np.zeros(0, np.int64), *(each.times for each in every)])
-        self._lay_texts([part for each in every for part in (each.strings, each.binaries)])
+        self.times: Longs = np.concatenate([np.zeros(0, np.int64), *(cuts.times for cuts in every)])
+        self._lay_texts([part for cuts in every for part in (cuts.strings, cuts.binaries)])
         self._derive()
 
     def _name(self, names: tuple[str, ...], tests: Sequence[tuple[str, TextTest]]) -> None:
@@ -476,7 +476,7 @@ class CutCollector:
             name: self._slot_cuts(slot, distinct[ends[slot] : ends[slot + 1]])
             for slot, name in enumerate(self.names)
         }
-        universe = Universe(cuts, sorted(tests, key=lambda each: (each[0], str(each[1]))))
+        universe = Universe(cuts, sorted(tests, key=lambda test: (test[0], str(test[1]))))
         lengths = [len(part) for part in self._slots]
         return universe, np.split(places, np.cumsum(lengths))[:-1]
 

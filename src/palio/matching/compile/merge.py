@@ -23,17 +23,17 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 def merged(parts: Sequence[CompiledRows], kept: Sequence[Mask]) -> CompiledRows:
     """The kept rows of several sets."""
     listed = [_Kept(part, keep) for part, keep in zip(parts, kept, strict=True)]
-    gathered = CutCollector(sorted({name for each in listed for name in each.names}))
-    for each in listed:
-        each.gather(gathered)
-    universe, ranks = gathered.universe({test for each in listed for test in each.tests})
+    gathered = CutCollector(sorted({name for layer in listed for name in layer.names}))
+    for source in listed:
+        source.gather(gathered)
+    universe, ranks = gathered.universe({test for layer in listed for test in layer.tests})
     entries = IntervalTable()
     owners = [np.zeros(0, np.int64)]
     first_row = 0
-    for each, places in zip(listed, ranks, strict=True):
-        each.enter(entries, universe, each.recoded(universe, places), first_row)
-        owners.append(each.owners)
-        first_row += len(each.owners)
+    for source, places in zip(listed, ranks, strict=True):
+        source.enter(entries, universe, source.recoded(universe, places), first_row)
+        owners.append(source.owners)
+        first_row += len(source.owners)
     return assembled(universe, entries, np.concatenate(owners))
 
 

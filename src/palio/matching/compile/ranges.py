@@ -130,8 +130,8 @@ def compile_templates(templates: Sequence[RowTemplate]) -> CompiledRows:
             if isinstance(term, Range):
                 _add_ranges(entries, universe, rows, term, ranks)
             else:
-                found = [coded[term.name, id(domain)] for domain in term.domains]
-                _add_choice(entries, universe.slot_of[term.name], rows, term, found)
+                codes = [coded[term.name, id(domain)] for domain in term.domains]
+                _add_choice(entries, universe.slot_of[term.name], rows, term, codes)
         first_row += len(template.owners)
     owners = np.concatenate([np.zeros(0, np.int64), *(template.owners for template in templates)])
     return assembled(universe, entries, owners)

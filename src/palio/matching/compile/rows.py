@@ -187,8 +187,8 @@ def _distinct(intervals: Intervals) -> tuple[Longs, npt.NDArray[np.int64]]:
         values, ids = np.unique(packed, return_inverse=True)
         mask = (1 << bits) - 1
         return ids, np.stack([values >> (2 * bits), (values >> bits) & mask, values & mask], axis=1)
-    found, ids = np.unique(np.stack([slots, lows, highs], axis=1), axis=0, return_inverse=True)
-    return ids.reshape(-1), found
+    unique, ids = np.unique(np.stack([slots, lows, highs], axis=1), axis=0, return_inverse=True)
+    return ids.reshape(-1), unique
 
 
 def _with_unions(
@@ -197,7 +197,7 @@ def _with_unions(
     """Predicates that are intervals, then those that are unions: slots, offsets, lows, highs."""
     counts = np.ones(len(single) + len(unions), np.int64)
     counts[len(single) :] = [len(spans) for _, spans in unions]
-    spans = np.array([span for _, each in unions for span in each], np.int64).reshape(-1, 2)
+    spans = np.array([span for _, value in unions for span in value], np.int64).reshape(-1, 2)
     return (
         np.concatenate([single[:, 0], np.array([slot for slot, _ in unions], np.int64)]),
         np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
@@ -266,7 +266,7 @@ def prefixes_of(offsets: npt.NDArray[Any], ids: npt.NDArray[Any]) -> Integers:
     rows = np.repeat(np.arange(len(lengths)), lengths)
     levels = np.arange(len(ids)) - np.repeat(offsets[:-1], lengths)
     if len(ids) and int(lengths.max()) > depth:
-        rows, ids, levels = (each[levels < depth] for each in (rows, ids, levels))
+        rows, ids, levels = (array[levels < depth] for array in (rows, ids, levels))
     matrix.reshape(-1)[rows * depth + levels] = ids
     return matrix
 

@@ -105,7 +105,7 @@ class _Gathered:
 
     def add(self, owner: int, conjunction: Conjunction, values: Bindings) -> None:
         """The next row. A number for a variable is taken as it is: it was checked before."""
-        row, known = len(self.owners), len(self.uses)
+        row, uses = len(self.owners), len(self.uses)
         self.owners.append(owner)
         for constraint in conjunction.constraints:
             operand = constraint.operand
@@ -122,7 +122,7 @@ class _Gathered:
             rows.append(row)
             bound = constraint.substitute(values) if values else constraint
             choice.append(distinct.setdefault(bound, len(distinct)))
-        self.counts.append(len(self.uses) - known)
+        self.counts.append(len(self.uses) - uses)
 
     def templates(self) -> list[RowTemplate]:
         """All rows as one template."""
@@ -152,7 +152,7 @@ class _Gathered:
         uses = np.array([numbered[use] for use in self.uses], np.int64)
         names = tuple(name for name, _ in numbered)
         for op in {op for _, op in numbered}:
-            of_op = np.array([each is op for _, each in numbered])[uses]
+            of_op = np.array([entry is op for _, entry in numbered])[uses]
             for values, places in of_type:
                 here = of_op[places]
                 if here.any():
@@ -243,6 +243,6 @@ def _choice(
 def _bound_domain(constraint: Constraint, values: dict[str, Any]) -> Domain:
     bound = constraint.substitute(values)
     operand = bound.operand
-    if isinstance(operand, tuple) and not all(isinstance(each, Literal) for each in operand):
+    if isinstance(operand, tuple) and not all(isinstance(item, Literal) for item in operand):
         raise InvalidInput(f"{constraint} has a variable without a column")
     return domain_of(bound)

@@ -105,8 +105,8 @@ def _place_of(
             low = middle + np.uint64(1)
         else:
             high = middle
-    found = low < np.uint64(end) and ints[low] == whole and floats[low] == bits
-    return int(low), bool(found and far[low] == beyond)
+    is_equal = low < np.uint64(end) and ints[low] == whole and floats[low] == bits
+    return int(low), bool(is_equal and far[low] == beyond)
 
 
 @compiled
@@ -173,7 +173,7 @@ def _look_up(ends: _Ends, cuts: NumberCuts) -> Longs:
     """Set the place of each end among all cuts, and return the ends whose cuts are not there, in
     the order of slots and cuts.
     """
-    known, every = len(cuts.offsets) - 1, len(cuts.ints)
+    slot_count, every = len(cuts.offsets) - 1, len(cuts.ints)
     missing = np.empty(len(ends.slots), np.int64)
     count, any_beyond = 0, False
     for end in range(len(ends.slots)):
@@ -186,10 +186,10 @@ def _look_up(ends: _Ends, cuts: NumberCuts) -> Longs:
             ends.beyond[end],
         )
         ends.places[end] = every
-        if slot < known:
+        if slot < slot_count:
             first, last = cuts.offsets[slot], cuts.offsets[slot + 1]
-            ends.places[end], found = _place_of(cuts, first, last, whole, bits, beyond)
-            if found:
+            ends.places[end], is_equal = _place_of(cuts, first, last, whole, bits, beyond)
+            if is_equal:
                 continue
         missing[count] = end
         any_beyond |= beyond
@@ -275,18 +275,18 @@ def advance(
     ends = _ends_of(words, records, uses)
     missing = _look_up(ends, cuts)
     if len(missing) or slots > len(cuts.offsets) - 1:
-        known, is_new = cuts.offsets, np.zeros(len(ends.slots), np.bool_)
-        for each in missing:
-            is_new[each] = True
+        offsets, is_new = cuts.offsets, np.zeros(len(ends.slots), np.bool_)
+        for number in missing:
+            is_new[number] = True
         cuts, moved = _with_more(cuts, ends, missing, slots)
         for each in range(len(ends.slots)):
             if ends.places[each] != NO_END and not is_new[each]:
                 ends.places[each] = moved[ends.places[each]]
-        rows = _renumbered(rows, known, cuts.offsets, moved)
+        rows = _renumbered(rows, offsets, cuts.offsets, moved)
     # Places among all cuts become places in the slot, which other slots do not move.
-    for each in range(len(ends.slots)):
-        if ends.places[each] != NO_END:
-            ends.places[each] -= cuts.offsets[ends.slots[each]]
+    for end in range(len(ends.slots)):
+        if ends.places[end] != NO_END:
+            ends.places[end] -= cuts.offsets[ends.slots[end]]
     rows = _with_changes(rows, words, changed, records, ends)
     return rows, cuts, _tables_of(cuts), changed
 

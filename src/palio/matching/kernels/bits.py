@@ -83,6 +83,7 @@ def evaluate(
         if first == last:
             continue
         coded = codes[slot, start : start + events]
+        # A vector for each code spares sorting the events; for each event it bounds memory.
         if code_counts[slot] <= FEW_CODES:
             run_by_code(coded, code_counts[slot], before, running)
         else:
@@ -102,6 +103,7 @@ def evaluate(
                 places[predicate] = used if some else word(EMPTY)
                 known_low, known_high = (low, high) if some else (known_low, known_high)
                 continue
+            # Several intervals, as of IN and NOT IN: rare, so they may be empty and have a vector.
             for more in range(span + _ONE, end):
                 low = word(before[word(predicates.lows[more])])
                 high = word(before[word(predicates.highs[more])])
@@ -113,7 +115,9 @@ def evaluate(
 
 @compiled
 def run_by_code(coded: Integers, count: int, before: Integers, running: Words) -> None:
-    """Running vectors of a slot with few codes: `running[c]` are the events with a lesser code."""
+    """Make the running vectors of a slot with few codes: `running[c]` has the events with a code
+    less than c.
+    """
     base = word(running.ctypes.data)
     running[: count + 1] = _ZERO
     for event in range(word(len(coded))):
@@ -128,7 +132,9 @@ def run_by_code(coded: Integers, count: int, before: Integers, running: Words) -
 def run_by_event(
     coded: Integers, count: int, before: Integers, ordered: Integers, running: Words
 ) -> None:
-    """Running vectors of a slot with many codes: `before[c]` events have a code less than c."""
+    """Make the running vectors of a slot with many codes: `before[c]` events have a code less than
+    c, so `running[before[c]]` are these.
+    """
     base = word(running.ctypes.data)
     before[: count + 1] = 0
     # A counting sort: codes are small numbers, so it takes two passes and no comparison.
@@ -142,6 +148,7 @@ def run_by_event(
         code = word(coded[event])
         before[code] -= 1
         ordered[word(before[code])] = event
+    # Each vector is the one before and one event more, in one load and one store.
     running[0] = _ZERO
     for place in range(word(len(coded))):
         with_bit_into(vector_at(base, place), word(ordered[place]), vector_at(base, place + _ONE))
@@ -149,7 +156,7 @@ def run_by_event(
 
 @inlined
 def _vector_of(predicate: Any, places: Any, vectors: Any) -> Any:
-    """The address of a predicate's vector."""
+    """Return the address of a predicate's vector."""
     return vector_at(vectors, word(places[word(predicate)]))
 
 
@@ -198,6 +205,7 @@ def walk(program: Program, tombstones: Words, scratch: Scratch) -> int:
     source, stack = word(scratch.vectors.ctypes.data), word(scratch.inherited.ctypes.data)
     target = word(scratch.results.ctypes.data)
     depth_limit = len(scratch.inherited)
+    # An explicit stack: a call for each node would cost more than most nodes do.
     cursor, limit = np.zeros(depth_limit, np.uint64), np.zeros(depth_limit, np.uint64)
     waiting = np.zeros(depth_limit, np.uint64)
     group, stride = word(64), word(128)
@@ -271,10 +279,11 @@ def all_events(vector: Words, events: int) -> None:
 def _matched_rows(
     program: Program, tombstones: Words, alternatives: bool, rank_bits: int, scratch: Scratch
 ) -> tuple[int, int]:
-    """Notes of the rows that events of the block satisfy, by rank: how many vectors, how many
+    """Note the rows that events of the block satisfy, by rank; return the numbers of vectors and of
     notes.
     """
     count = walk(program, tombstones, scratch)
+    # By rank, so that keys come out ascending and alternatives of a filter are adjacent.
     order(scratch.notes, scratch.spare, count, rank_bits)
     noted = unite(scratch.notes, scratch.results, count) if alternatives else count
     return count, noted
@@ -300,14 +309,13 @@ def match_blocks(
     scratch: Scratch,
     keys: Longs,
     offsets: Longs,
-    found: Longs,
+    matches: Longs,
 ) -> int:
-    """The keys that each event matches, ascending: those of event e are `found[offsets[e] :
-    offsets[e + 1]]`.
+    """Write the keys that each event matches, ascending: those of event e are
+    `matches[offsets[e] : offsets[e + 1]]`.
 
-    Starts at the event `start` (a multiple of 512, all before it being done) and returns the event
-    it came to: less than all of them if `found` is full, and then the caller makes room and calls
-    again.
+    It begins at the event `start` (a multiple of 512) and returns the event that it reached: if
+    `matches` is full, the caller makes it larger and calls again from there.
     """
     cursors = np.zeros(EVENTS + 1, np.int64)
     rank_bits = bits_of(len(keys))
@@ -315,7 +323,16 @@ def match_blocks(
         size = begin_block(codes, first, predicates, scratch)
         count, noted = _matched_rows(program, tombstones, alternatives, rank_bits, scratch)
         if not write_block(
-            scratch.notes, scratch.results, count, noted, first, size, keys, cursors, offsets, found
+            scratch.notes,
+            scratch.results,
+            count,
+            noted,
+            first,
+            size,
+            keys,
+            cursors,
+            offsets,
+            matches,
         ):
             return first
     return int(codes.shape[1])
@@ -331,13 +348,13 @@ def count_blocks(
     scratch: Scratch,
     totals: Longs,
 ) -> None:
-    """Add to `totals[rank]` how many events match each filter."""
+    """Add to `totals[rank]` the number of events that match each filter."""
     rank_bits = bits_of(len(totals))
     for first in range(0, codes.shape[1], EVENTS):
         begin_block(codes, first, predicates, scratch)
         if alternatives:
             _, noted = _matched_rows(program, tombstones, alternatives, rank_bits, scratch)
-        else:  # in any order
+        else:  # sums need no order, and each filter has one row
             noted = walk(program, tombstones, scratch)
         for at in range(word(noted)):
             rank, row = scratch.notes[at] >> _HALF, scratch.notes[at] & _LOW_HALF
@@ -356,10 +373,10 @@ def route_blocks(
     scratch: Scratch,
     masks: Words,
 ) -> None:
-    """For each destination, a program of its own: `masks[destination, block]` are the events to
-    send it, of as many blocks as there is room for, from the event `start` on.
+    """Run each destination's program: `masks[destination, block]` are the events to send it, for
+    all blocks of `masks`, from the event `start` on.
 
-    An event that a destination gets already is no longer tested for it.
+    An event that a row sends to a destination is not tested by the destination's other rows.
     """
     for block in range(masks.shape[1]):
         size = begin_block(codes, start + block * EVENTS, predicates, scratch)
@@ -375,7 +392,7 @@ def route_blocks(
 
 @compiled
 def reach(program: Program, tombstones: Words, scratch: Scratch) -> None:
-    """Take the events that some living row admits out of `inherited[0]`; stop when none is left.
+    """Remove the events that some living row admits from `inherited[0]`; stop when none is left.
 
     The program has one node; its rows that admit most come first. `inherited[1]` is scratch.
     """
@@ -394,6 +411,6 @@ def reach(program: Program, tombstones: Words, scratch: Scratch) -> None:
             rest = _and_row(program, entry, left, places, source, result)
             if rest and _is_alive(word(program[word(program[entry + _ONE])]), tombstones):
                 and_not_into(left, result, left)
-        if not and_into(left, left, left):
+        if not and_into(left, left, left):  # all events are sent: the usual end for wide filters
             return
         at += count + count

@@ -1,7 +1,7 @@
-"""The kernel of routing's covering index: find the boxes that hold one, or are inside it.
+"""The kernel of routing's covering index: finds the boxes that hold one, or are inside it.
 
-A box is a table of sides, `[name, kind, value, low, high]` each, which `routing/normalized.py`
-makes; `routing/covering_index.py` does the same by columns.
+A box is a table of sides, each `[name, kind, value, low, high]`, which `routing/normalized.py`
+makes. `routing/covering_index.py` has a twin of this that works by columns.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ Longs = npt.NDArray[np.int64]
 @compiled
 def holds(outer: Floats, outer_sides: int, inner: Floats, inner_sides: int) -> bool:
     """Check whether each side of a box holds one of another."""
-    for place in range(outer_sides):
-        name, kind, value, low, high = outer[place]
+    for side in range(outer_sides):
+        # A negative kind admits all kinds, a value of 0 admits all values within the bounds.
+        name, kind, value, low, high = outer[side]
         held = False
         for other in range(inner_sides):
             if (
@@ -40,40 +41,40 @@ def holds(outer: Floats, outer_sides: int, inner: Floats, inner_sides: int) -> b
 def compare_boxes(
     filed: tuple[Longs, Floats, Floats],
     bounds: tuple[float, float],
-    known: tuple[Longs, Floats],
-    asked: tuple[int, Floats],
+    indexed: tuple[Longs, Floats],
+    query: tuple[int, Floats],
     inside: bool,
-    found: Longs,
+    fitting: Longs,
 ) -> int:
-    """Find those of filed boxes (rows, lows, highs of one side) that hold the box that is asked
-    about, or that are `inside` it; return their count.
-
-    The bounds of the one side, and marks, which have a bit for each attribute, decide about most
-    rows without a test of all their sides.
+    """Find the filed boxes (rows, lows, highs of one side) that hold the query, or that are
+    `inside` it; return their count.
     """
     rows, lows, highs = filed
     low, high = bounds
-    marks, boxes = known
-    mark, box = asked
+    marks, boxes = indexed
+    mark, box = query
     width = boxes.shape[1]
     count = 0
-    for place in range(len(rows)):
+    for index in range(len(rows)):
+        # Cheapest first: the bounds lie beside the row; marks, a bit for each attribute, are one
+        # word; they rule out most rows, whose sides are then never loaded.
         if inside:
-            if lows[place] < low or highs[place] > high:
+            if lows[index] < low or highs[index] > high:
                 continue
-        elif lows[place] > low or highs[place] < high:
+        elif lows[index] > low or highs[index] < high:
             continue
-        row = rows[place]
+        row = rows[index]
         if (mark & ~marks[row] if inside else marks[row] & ~mark) != 0:
             continue
         sides = 0
         while sides < width and boxes[row, sides, 0]:
             sides += 1
         if inside:
+            # A full row may have more sides than were stored: let the caller decide.
             fits = sides == width or holds(box, len(box), boxes[row], sides)
         else:
             fits = holds(boxes[row], sides, box, len(box))
         if fits:
-            found[count] = row
+            fitting[count] = row
             count += 1
     return count

@@ -36,7 +36,7 @@ def program_of(
     ranks: Integers,
     always: int,
 ) -> npt.NDArray[np.uint32]:
-    """The trie of shared first predicates as one array, every node before its children.
+    """Lay out the trie of shared first predicates in one array, every node before its children.
 
     A node is `[rows, children, (predicate, place) * rows, (predicate, place) * children]`; the
     place of a child is its node, that of a row its record `[rank, n, predicate * n]`. Entries
@@ -113,7 +113,9 @@ def program_of(
 
 @compiled
 def _worth_sharing(shared: Integers, depth: int) -> Integers:
-    """Count the first predicates that rows share, where at least `LEAST_SHARING` rows do."""
+    """Return the number of first predicates that each row shares with the one before, where at
+    least `LEAST_SHARING` rows share them.
+    """
     rows = len(shared) - 1
     kept = np.full(rows, depth, np.int32)
     for level in range(depth):
@@ -121,8 +123,8 @@ def _worth_sharing(shared: Integers, depth: int) -> Integers:
         for row in range(1, rows + 1):
             if shared[row] <= level:  # a run of rows with equal predicates up to here ends
                 if row - first < LEAST_SHARING:
-                    for each in range(first, row):
-                        kept[each] = min(kept[each], level)
+                    for index in range(first, row):
+                        kept[index] = min(kept[index], level)
                 first = row
     worth = np.zeros(rows + 1, np.int32)
     for row in range(1, rows):
@@ -132,7 +134,7 @@ def _worth_sharing(shared: Integers, depth: int) -> Integers:
 
 @compiled
 def _sort_by_length(program: npt.NDArray[np.uint32], first: int, end: int) -> None:
-    """Insertion sort of a group of row entries by the lengths of their records."""
+    """Sort a group of row entries by the lengths of their records, by insertion: 64 at most."""
     for begun in range(first + 2, end, 2):
         predicate, record = program[begun], program[begun + 1]
         at = begun
@@ -146,7 +148,7 @@ def _sort_by_length(program: npt.NDArray[np.uint32], first: int, end: int) -> No
 def blocks_of(
     offsets: Integers, slots: Integers, lows: Integers, highs: Integers, slot_count: int
 ) -> tuple[Integers, Integers, Integers, Integers]:
-    """Blocks of rows as items of the level above: the hull of what each slot must be in.
+    """Return blocks of rows as items of the upper level: by slot the hull of the rows' intervals.
 
     Only slots that every row of the block constrains appear: any other value would let some row
     pass.
@@ -247,7 +249,7 @@ def level_of(
                 count[slot] = 0
                 if not enough:
                     continue
-                # Buckets are powers of two wide: the kernel shifts where it would divide.
+                # Buckets are powers of two wide, as a division would take longer than the AND.
                 shift = 0
                 while ((high[slot] - low[slot] - 1) >> shift) >= buckets:
                     shift += 1
@@ -319,7 +321,7 @@ def _fill_block(
 
 @compiled
 def _pass_rate(entries: npt.NDArray[np.int64], vectors: Words, entry: int) -> float:
-    """Bits set, as a share: how much an entry lets through for an average code."""
+    """Return the share of set bits: of items that an entry lets through for an average code."""
     size, base = entries[entry, 3], entries[entry, 4]
     ones = 0
     for bucket in range(size + 1):

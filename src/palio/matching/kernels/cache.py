@@ -56,7 +56,7 @@ class KernelCache:
         place = jit.cache_path(kernel)
         digest = sha256()
         try:
-            for module in sorted((*modules, jit, records), key=lambda each: each.__name__):
+            for module in sorted((*modules, jit, records), key=lambda module: module.__name__):
                 digest.update(Path(str(module.__file__)).read_bytes())
         except OSError:  # such as modules in a zip file
             place = None

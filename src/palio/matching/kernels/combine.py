@@ -45,9 +45,9 @@ def note_blocks(
     notes: Words,
     ends: Longs,
 ) -> int:
-    """Note the rows of a small layer, from the place `begin` on; returns the place after the last.
+    """Note the rows of a small layer, from the place `begin` on; return the place after the last.
 
-    The notes of block b end at `ends[b]`; `ranks` gives the common rank for each of the layer's.
+    The notes of block b end at `ends[b]`; `ranks` has the common rank for each rank of the layer.
     """
     for block in range(len(ends)):
         begin_block(codes, block * EVENTS, predicates, scratch)
@@ -83,12 +83,12 @@ def match_with_notes(
     recent: RecentBatch,
     keys: Longs,
     offsets: Longs,
-    found: Longs,
+    matches: Longs,
 ) -> int:
-    """Like `kernels.bits.match_blocks`, with the notes of other layers and recent rows taken in.
+    """Do as `kernels.bits.match_blocks`, with the notes of other layers and of recent rows.
 
-    `keys` are by common rank, which `ranks` gives for each rank of this layer; no ranks, and they
-    are the same. The notes of layer l for block b end at `other_ends[l, b]`.
+    `keys` are by common rank. `ranks` has the common rank for each rank of this layer; if it is
+    empty, they are the same. The notes of layer l for block b end at `other_ends[l, b]`.
     """
     events: int = codes.shape[1]
     cursors = np.zeros(EVENTS + 1, np.int64)
@@ -100,7 +100,8 @@ def match_with_notes(
         count = walk(program, tombstones, scratch)
         if len(ranks):
             _renumber(scratch.notes, count, ranks)
-        # The other rows come behind its own before anything is sorted: one sort, one writing.
+        # Notes of all layers before one sort: to merge sorted answers would cost more than to sort
+        # them together, as the small layers add few.
         count = _take_in(first // EVENTS, other_ends, other_results, other_notes, scratch, count)
         if len(recent.ranks):
             count = note_recent(
@@ -110,7 +111,16 @@ def match_with_notes(
         order(scratch.notes, scratch.spare, count, rank_bits)
         noted = unite(scratch.notes, scratch.results, count) if alternatives else count
         if not write_block(
-            scratch.notes, scratch.results, count, noted, first, size, keys, cursors, offsets, found
+            scratch.notes,
+            scratch.results,
+            count,
+            noted,
+            first,
+            size,
+            keys,
+            cursors,
+            offsets,
+            matches,
         ):
             return first
     return events

@@ -37,11 +37,12 @@ _LANES = np.uint64(LANES)
 
 @compiled
 def count_ranges(codes: Integers, pivots: Pivots, tombstones: Words, totals: Longs) -> int:
-    """Add to `totals[rank]` how many events each row admits; returns how many vectors of codes
-    were looked at.
+    """Add to `totals[rank]` the number of events that each row admits; return the number of vectors
+    of codes that were tested, by which the plan's cost is estimated.
     """
     order = np.zeros(CHUNK, np.uint16)
     ends = np.zeros(pivots.code_counts.max() + 2, np.int32)
+    # Short codes, as 32 fit one instruction; a vector may be loaded beyond the last event.
     columns = np.zeros((np.diff(pivots.column_offsets).max(), CHUNK + LANES), np.uint16)
     looked = 0
     for first in range(0, codes.shape[1], CHUNK):
@@ -60,7 +61,7 @@ def count_ranges(codes: Integers, pivots: Pivots, tombstones: Words, totals: Lon
 
 @compiled
 def _sort(coded: Integers, count: int, ends: Integers, order: Halves) -> None:
-    """The events by their codes; those with a code less than c are the first `ends[c]`."""
+    """Sort events by code; those with a code less than c are the first `ends[c]`."""
     # Counted two places ahead: after the sums and the sort, `ends[c]` is where code c begins.
     ends[: count + 2] = 0
     for event in range(word(len(coded))):
@@ -75,14 +76,14 @@ def _sort(coded: Integers, count: int, ends: Integers, order: Halves) -> None:
 
 @compiled
 def _arrange(coded: Integers, order: Halves, column: Halves) -> None:
-    """The codes of another slot in that order."""
+    """Write the codes of another slot in that order."""
     for place in range(word(len(coded))):
         column[place] = coded[word(order[place])]
 
 
 @inlined
 def _test(pivots: Any, test: Any, base: Any, stride: Any) -> Any:
-    """The address of a test's column, its first code, and one less than how many it admits."""
+    """Return the address of a test's column, its first code, and the number of codes less one."""
     column = base + word(pivots.test_columns[test]) * stride
     return column, word(pivots.test_lows[test]), word(pivots.test_widths[test])
 
@@ -110,7 +111,7 @@ def _count_rows(
     tombstones: Words,
     totals: Longs,
 ) -> int:
-    """Count the rows of a group; how many vectors of codes were looked at."""
+    """Count the matches of a group's rows; return the number of vectors of codes tested."""
     base, stride = word(columns.ctypes.data), word(2 * columns.shape[1])
     looked = _ZERO
     for row in range(word(first_row), word(last_row)):
@@ -119,7 +120,7 @@ def _count_rows(
         if tombstones[rank >> _SHIFT] >> (rank & word(63)) & _ONE or place >= end:
             continue
         first, last = word(pivots.test_offsets[row]), word(pivots.test_offsets[row + _ONE])
-        if first == last:
+        if first == last:  # the pivot is the only predicate: its events are known without a test
             totals[rank] += end - place
             continue
         looked += ((end - place + _LANES - _ONE) // _LANES) * (last - first)
@@ -131,7 +132,7 @@ def _count_rows(
         while place + _LANES <= end:
             count += ones_in(_met(one, two, more, place, pivots, base, stride))
             place += _LANES
-        if place < end:
+        if place < end:  # the last vector also has events beyond the pivot's
             some = (_ONE << (end - place)) - _ONE
             count += ones_in(_met(one, two, more, place, pivots, base, stride) & some)
         totals[rank] += count

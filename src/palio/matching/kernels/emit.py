@@ -41,7 +41,8 @@ _HALF = np.uint64(32)
 @compiled
 def order(notes: Words, spare: Words, count: int, rank_bits: int) -> None:
     """Sort notes by rank: two passes of a radix sort."""
-    # Two digits of half the bits each, ten for a million filters, keep both counts in the cache.
+    # A radix sort has no branch to mispredict. Two digits of half the bits each, ten for a million
+    # filters, keep both counts in the cache.
     digit = (rank_bits + 1) // 2
     first = np.zeros(1 << digit, np.int32)
     second = np.zeros(1 << digit, np.int32)
@@ -66,11 +67,9 @@ def order(notes: Words, spare: Words, count: int, rank_bits: int) -> None:
 
 @compiled
 def unite(notes: Words, results: Words, count: int) -> int:
-    """Leave one note for each rank: rows of one filter are alternatives. Returns how many are
-    left.
+    """Join the notes of each rank, as rows of one filter are alternatives; return the number left.
 
-    Notes come sorted; the vector of a note that was dropped becomes zero, so that `tally` adds
-    nothing.
+    Notes are sorted. The vector of a dropped note becomes zero, so that `tally` adds nothing.
     """
     base = word(results.ctypes.data)
     kept = 0
@@ -87,10 +86,14 @@ def unite(notes: Words, results: Words, count: int) -> int:
 
 @compiled
 def tally(results: Words, count: int, totals: Longs) -> None:
-    """Count for each event the first `count` vectors that it is in; fifteen spare ones follow."""
+    """Count for each event the vectors that it is in, of the first `count`; fifteen spare vectors
+    follow them.
+    """
     totals[:] = 0
     planes = np.zeros((COUNTER_PLANES, 8), np.uint64)
     base, counted = word(results.ctypes.data), word(planes.ctypes.data)
+    # Vertical counters: an event's count is spread over the planes, a bit in each. Fifteen vectors
+    # are added at once, so that their carries reach the higher planes once.
     for at in range(count, count + 15):
         results[at] = _ZERO
     steps = 0
@@ -116,7 +119,7 @@ def _add_planes(planes: Words, totals: Longs) -> None:
 
 @compiled
 def emit(
-    notes: Words, results: Words, count: int, keys: Longs, cursors: Longs, found: Longs
+    notes: Words, results: Words, count: int, keys: Longs, cursors: Longs, matches: Longs
 ) -> None:
     """Write each noted row's key behind the earlier keys of each of its events.
 
@@ -126,7 +129,7 @@ def emit(
     """
     rows = results.reshape(-1)
     base, key_base = word(results.ctypes.data), word(keys.ctypes.data)
-    found_base = word(found.ctypes.data)
+    found_base = word(matches.ctypes.data)
     size, total = word(EMIT_ROWS), word(count)
     words = np.zeros(8 * EMIT_ROWS, np.uint64)
     word_keys = np.zeros(8 * EMIT_ROWS, np.int64)
@@ -143,7 +146,8 @@ def emit(
             row = (notes[at] & _LOW_HALF) << word(3)
             for place in range(word(8)):
                 bits, end = rows[row + place], ends[place]
-                words[end], word_keys[end] = bits, key  # kept only if there are bits
+                # Written in any case and kept only if there are bits: a branch would cost more.
+                words[end], word_keys[end] = bits, key
                 ends[place] = end + word(bits != _ZERO)
         for place in range(word(8)):
             first_event = place << _SHIFT
@@ -152,22 +156,23 @@ def emit(
                 prefetch(line)
                 prefetch(line + word(64))
             for at in range(place * size, ends[place]):
+                # Most words have few bits: the first two are written without a branch.
                 bits, key = words[at], word_keys[at]
                 event = first_event + lowest_bit(bits)
                 bits &= bits - _ONE
                 cursor = word(cursors[event])
-                found[cursor] = key
+                matches[cursor] = key
                 cursors[event] = cursor + _ONE
                 event = first_event + lowest_bit(bits) if bits != _ZERO else word(EVENTS)
                 cursor = word(cursors[event])
-                found[cursor] = key
+                matches[cursor] = key
                 cursors[event] = cursor + word(bits != _ZERO)
                 bits &= bits - _ONE
                 while bits:
                     event = first_event + lowest_bit(bits)
                     bits &= bits - _ONE
                     cursor = word(cursors[event])
-                    found[cursor] = key
+                    matches[cursor] = key
                     cursors[event] = cursor + _ONE
 
 
@@ -182,12 +187,12 @@ def write_block(
     keys: Longs,
     cursors: Longs,
     offsets: Longs,
-    found: Longs,
+    matches: Longs,
 ) -> bool:
-    """Write the keys of a block of `size` events from the event `first` on, behind those before it:
-    of `count` vectors, `noted` have notes. `cursors` is scratch.
+    """Write the keys of a block of `size` events from the event `first` on, behind earlier ones: of
+    `count` vectors, `noted` have notes. `cursors` is scratch.
 
-    `offsets` are true in any case. False if `found` has no room: nothing is written.
+    `offsets` are always right. Returns False, with no key written, if `matches` is too short.
     """
     tally(results, count, cursors)
     total = offsets[first]
@@ -195,10 +200,11 @@ def write_block(
         cursors[event], total = total, total + cursors[event]
         if event < size:
             offsets[first + event + 1] = total
-    if total >= len(found):
+    # One place more than the total: `emit` writes to the dummy cursor's.
+    if total >= len(matches):
         return False
     cursors[EVENTS] = total
-    emit(notes, results, noted, keys, cursors, found)
+    emit(notes, results, noted, keys, cursors, matches)
     return True
 
 
@@ -206,7 +212,7 @@ def write_block(
 def merge_found(
     offsets: Longs, keys: Longs, other_offsets: Longs, other_keys: Longs
 ) -> tuple[Longs, Longs]:
-    """Two answers for the same events as one: keys ascending for each event, each once."""
+    """Merge two answers for the same events: keys ascending for each event, each once."""
     events = len(offsets) - 1
     merged_offsets = np.zeros(events + 1, np.int64)
     merged = np.empty(len(keys) + len(other_keys), np.int64)

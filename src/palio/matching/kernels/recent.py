@@ -94,7 +94,7 @@ def prefix_vectors_of(cut_offsets: Integers) -> PrefixVectors:
 
 @compiled
 def padded_rows_of(rows: RecentRows, prefixes: PrefixVectors) -> PaddedRows:
-    """Rows, padded."""
+    """Pad rows to groups of `WIDTH` intervals, with intervals that hold all events."""
     row_offsets, slots, row_lows, row_highs = rows.offsets, rows.slots, rows.lows, rows.highs
     counts, starts = prefixes.counts, prefixes.starts
     offsets = np.zeros(len(rows.keys) + 1, np.int32)
@@ -143,10 +143,10 @@ def note_recent(
     notes: Words,
     noted: int,
 ) -> int:
-    """Note `rank << 32 | place` for every row that some event of a block satisfies, behind so many
-    notes; returns how many there are then. The k-th row has the rank `ranks[k]`.
+    """Note `rank << 32 | place` for every row that some event of a block satisfies, behind `noted`
+    notes; return the new number. The k-th row has the rank `ranks[k]`.
 
-    No branch depends on what is found, so that the next rows are on their way meanwhile.
+    No branch depends on a result, so the processor loads the next rows meanwhile.
     """
     _fill_in(codes, first, prefixes)
     offsets, lows, highs, before = padded.offsets, padded.lows, padded.highs, prefixes.before
@@ -201,7 +201,7 @@ def _workspace_of(rows: RecentRows, cut_offsets: Integers) -> Workspace:
 
 @compiled
 def _note_block(codes: Integers, first: int, ranks: Integers, work: Workspace) -> int:
-    """The notes of one block, from the first place on."""
+    """Write the notes of one block, from the first place on; return their number."""
     return note_recent(codes, first, ranks, work.padded, work.prefixes, work.results, work.notes, 0)
 
 
@@ -212,9 +212,9 @@ def match_recent(
     rows: RecentRows,
     cut_offsets: Integers,
     offsets: Longs,
-    found: Longs,
+    keys: Longs,
 ) -> int:
-    """The keys that each event matches, like `kernels.bits.match_blocks`."""
+    """Write the keys that each event matches, as `kernels.bits.match_blocks` does."""
     work, ranks = _workspace_of(rows, cut_offsets), np.arange(len(rows.keys)).astype(np.int32)
     cursors = np.zeros(EVENTS + 1, np.int64)
     events: int = codes.shape[1]
@@ -222,7 +222,7 @@ def match_recent(
         count = _note_block(codes, first, ranks, work)
         if not write_block(
             work.notes, work.results, count, count, first, events - first, rows.keys, cursors,
-            offsets, found,
+            offsets, keys,
         ):  # fmt: skip
             return first
     return events
@@ -251,12 +251,12 @@ def route_recent(
 
 @compiled
 def scan_recent(
-    codes: Integers, rows: RecentRows, cut_offsets: Integers, offsets: Longs, found: Integers
+    codes: Integers, rows: RecentRows, cut_offsets: Integers, offsets: Longs, hits: Integers
 ) -> int:
-    """The rows that each event matches, tried one by one: for few events.
+    """Write the rows that each event matches, tested one by one: for few events.
 
-    Those of event e are `found[offsets[e] : offsets[e + 1]]`, where there is room for all; returns
-    how many there are.
+    Those of event e are `hits[offsets[e] : offsets[e + 1]]`, which has room for all rows; returns
+    their number.
     """
     row_offsets, slots, lows, highs = rows.offsets, rows.slots, rows.lows, rows.highs
     total = 0
@@ -265,12 +265,13 @@ def scan_recent(
             passes = True
             for at in range(word(row_offsets[row]), word(row_offsets[row + _ONE])):
                 slot = word(slots[at])
+                # Compiled rows number codes from `FIRST_NUMBER` on, recent rows cuts from 0.
                 code = codes[slot, event] - FIRST_NUMBER
                 cuts = cut_offsets[slot + _ONE] - cut_offsets[slot]
                 passes = lows[at] <= code < min(highs[at], cuts + 1)
                 if not passes:
                     break
-            found[total] = row
+            hits[total] = row  # overwritten unless it passes
             total += passes
         offsets[event + _ONE] = total
     return total
@@ -278,9 +279,9 @@ def scan_recent(
 
 @compiled
 def match_recent_event(
-    tables: Longs, kinds: npt.NDArray[np.int8], ints: Longs, floats: Longs, found: Integers
+    tables: Longs, kinds: npt.NDArray[np.int8], ints: Longs, floats: Longs, hits: Integers
 ) -> int:
-    """The rows that one event matches, like `scan_recent`; returns how many there are.
+    """Write the rows that one event matches, as `scan_recent` does; return their number.
 
     `tables` are the addresses of the arrays of `RecentRows` and of `NumberCuts`; the event is given
     as `code_numbers` takes it.
@@ -300,4 +301,4 @@ def match_recent_event(
         array_at(tables, 9, np.bool_),
     )
     codes = code_numbers(cuts, kinds, ints, floats)
-    return scan_recent(codes, rows, cuts.offsets, np.zeros(2, np.int64), found)
+    return scan_recent(codes, rows, cuts.offsets, np.zeros(2, np.int64), hits)

@@ -70,7 +70,7 @@ class Kernels:
 
     def reporting(self, progress: Progress) -> Kernels:
         """The same functions; `progress` is called when one returns that never did before."""
-        functions = {name: each for name, each in vars(self).items() if callable(each)}
+        functions = {name: member for name, member in vars(self).items() if callable(member)}
         returned: set[str] = set()
 
         def counted(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -153,6 +153,7 @@ def with_bit_into(_: Any, _source: Any, _bit: Any, _target: Any) -> Any:
     """
 
     def emit(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
+        # A variable shift of 512 bits is no instruction: each word compares its number instead.
         source, place, target = given
         bit = builder.shl(ir.Constant(_WORD, 1), builder.and_(place, ir.Constant(_WORD, 63)))
         here = _spread(builder, builder.lshr(place, ir.Constant(_WORD, 6)))
@@ -182,7 +183,7 @@ def _full_adder(builder: Any, one: Any, two: Any, three: Any) -> tuple[Any, Any]
 def sum_fifteen(_: Any, _source: Any, _planes: Any) -> Any:
     """Add fifteen consecutive vectors, bit by bit, to the vertical counters at `planes`.
 
-    Plane k holds bit k of 512 counters, so that one instruction adds to all of them.
+    Plane k has bit k of 512 counters, so that one instruction adds to all of them.
     """
 
     def emit(context: Any, builder: Any, _signature: Any, given: Any) -> Any:
@@ -197,6 +198,7 @@ def sum_fifteen(_: Any, _source: Any, _planes: Any) -> Any:
             totals += vectors
             vectors = carries
         carry = ir.Constant(_VECTOR, [0] * 8)
+        # The sum of fifteen has four bits; higher planes only take the carry.
         for place in range(COUNTER_PLANES):
             plane = _load(builder, given[1], place)
             if place < len(totals):
@@ -216,6 +218,7 @@ def lowest_bit(_: Any, _bits: Any) -> Any:
     def emit(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
         shape = ir.FunctionType(_WORD, [_WORD, _BIT])
         count = builder.module.declare_intrinsic("llvm.cttz", [_WORD], shape)
+        # 1: undefined for zero, which spares a test and is never asked.
         return builder.call(count, [given[0], ir.Constant(_BIT, 1)])
 
     return _word(_word), emit
@@ -240,7 +243,9 @@ def within(_: Any, _address: Any, _low: Any, _width: Any) -> Any:
     def emit(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
         loaded = builder.load(builder.inttoptr(given[0], _SHORTS.as_pointer()))
         loaded.align = 2
-        low, width = (_all_shorts(builder, builder.trunc(each, _SHORT)) for each in given[1:])
+        low, width = (
+            _all_shorts(builder, builder.trunc(argument, _SHORT)) for argument in given[1:]
+        )
         # What is less than `low` wraps round, to more than any width.
         inside = builder.icmp_unsigned("<=", builder.sub(loaded, low), width)
         return builder.zext(builder.bitcast(inside, _HALF), _WORD)
@@ -262,7 +267,7 @@ def prefetch(_: Any, _address: Any) -> Any:
         pointer, integer = _BYTE.as_pointer(), ir.IntType(32)
         shape = ir.FunctionType(ir.VoidType(), [pointer, integer, integer, integer])
         fetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], shape)
-        read, locality, data = (ir.Constant(integer, each) for each in (0, 3, 1))
+        read, locality, data = (ir.Constant(integer, constant) for constant in (0, 3, 1))
         builder.call(fetch, [builder.inttoptr(given[0], pointer), read, locality, data])
         return context.get_dummy_value()
 

@@ -99,13 +99,13 @@ def _within(predicate: Any, code: Any, rows: Any) -> Any:
             end = middle
         else:
             first = middle
-    found = False
+    is_hit = False
     while first < end:
         if rows.lows[first] <= code < rows.highs[first]:
-            found = True
+            is_hit = True
             break
         first += _ONE
-    return found
+    return is_hit
 
 
 @inlined
@@ -129,14 +129,14 @@ def match_events(
     tables: Longs,
     tombstones: Words,
     offsets: Longs,
-    found: Integers,
+    matches: Integers,
     work: Longs,
 ) -> int:
-    """The ranks that each event matches, in no order and repeated if several rows of one match.
+    """Write the ranks that each event matches, in no order, and repeated if several rows match.
 
-    Those of event e are `found[offsets[e] : offsets[e + 1]]`; returns `NO_ROOM` if `found` is too
-    short. Adds to `work` how many blocks were looked into and how many rows were tested exactly.
-    `tables` are the addresses of the upper level, of the lower level and of the rows.
+    Those of event e are `matches[offsets[e] : offsets[e + 1]]`; returns `NO_ROOM` if `matches` is
+    too short. Adds to `work` the numbers of blocks visited and of rows tested exactly. `tables` are
+    the addresses of the upper level, of the lower level and of the rows.
     """
     upper, lower, rows = _level_at(tables, 0), _level_at(tables, 3), _rows_at(tables, 6)
     both = np.zeros((2, 8), np.uint64)
@@ -162,7 +162,7 @@ def match_events(
                     ):  # fmt: skip
                         continue
                     # All rows of a block may match: checked once, not at each row.
-                    if total + BITMAP_ROWS > len(found):
+                    if total + BITMAP_ROWS > len(matches):
                         return NO_ROOM
                     total = _test_block(
                         both[1],
@@ -171,7 +171,7 @@ def match_events(
                         event,
                         rows,
                         tombstones,
-                        found,
+                        matches,
                         total,
                         work,
                     )
@@ -187,11 +187,11 @@ def _test_block(
     event: Any,
     rows: Any,
     tombstones: Any,
-    found: Any,
+    matches: Any,
     total: Any,
     work: Any,
 ) -> Any:
-    """Test the rows of a block that the bitmaps left; returns how many were found by now."""
+    """Test the rows of a block that the bitmaps left; return the number of matches so far."""
     for place in range(word(8)):
         bits = left[place]
         while bits:
@@ -201,7 +201,7 @@ def _test_block(
             if _passes(row, codes, event, rows):
                 rank = word(rows.ranks[row])
                 # Kept only if the rank has no tombstone; a branch would be mispredicted.
-                found[total] = rank
+                matches[total] = rank
                 total += np.int64(~(tombstones[rank >> word(6)] >> (rank & word(63))) & _ONE)
     return total
 
@@ -217,8 +217,8 @@ def _and_all(
     bits: Any,
     left: Any,
 ) -> Any:
-    """AND the vectors that a block's entries select into `bits`, whose address is `target`; false
-    as soon as nothing is left.
+    """AND the vectors that a block's entries select into `bits`, whose address is `target`; return
+    false as soon as no item is left. The most selective entry is first, so that is early.
     """
     if left >= BITMAP_ROWS:
         bits[:] = ~_ZERO

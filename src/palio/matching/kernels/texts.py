@@ -165,8 +165,8 @@ def _end_of_bytes(wanted: Integers, data: Bytes, low: int, high: int) -> int:
 
 @compiled
 def _end_of_characters(wanted: Integers, data: Bytes, low: int, high: int) -> int:
-    """`_first_end` of a run with wildcards: a bit for each beginning of the run shows whether the
-    text so far ends with it, so that a byte takes a step for each 64 of the run.
+    """`_first_end` of a run with wildcards. There is a bit for each prefix of the run: set if the
+    text so far ends with it. So a byte costs one step for 64 characters of the run.
     """
     words = (len(wanted) + 63) // 64
     admits, skips = np.zeros((256, words), np.uint64), np.zeros(words, np.uint64)
@@ -234,11 +234,11 @@ def _entry_of(keys: Any, entries: Any, key: Any) -> Any:
 
 @inlined
 def _try(
-    some: Any, programs: Any, starts: Any, data: Any, low: Any, high: Any, found: Any, total: Any
+    some: Any, programs: Any, starts: Any, data: Any, low: Any, high: Any, ends: Any, total: Any
 ) -> Any:
     """Add those of some patterns that a text fits; returns how many there are then."""
     for pattern in some:
-        found[total] = pattern
+        ends[total] = pattern
         total += _fits(programs, starts[pattern], starts[pattern + 1], data, low, high)
     return total
 
@@ -254,17 +254,17 @@ def _found_in(
     keys, entries, free = patterns.keys, patterns.entries, patterns.free
     members, member_offsets = patterns.members, patterns.member_offsets
     ends = np.zeros(len(offsets), np.int64)
-    found = np.empty(2 * count + 16, np.int32)
+    hits = np.empty(2 * count + 16, np.int32)
     seen = np.zeros(len(member_offsets), np.int64)  # the last text that tried an entry
     has_literals = patterns.first_literal[0] < len(member_offsets) - 1
     total, tried = 0, 0
     for text in range(len(offsets) - 1):  # at most each pattern once, so room is made before
         low, high = int(offsets[text]), int(offsets[text + 1])
-        if total + count > len(found):
+        if total + count > len(hits):
             larger = np.empty(2 * (total + count), np.int32)
-            larger[:total] = found[:total]
-            found = larger
-        total = _try(free, programs, starts, data, low, high, found, total)
+            larger[:total] = hits[:total]
+            hits = larger
+        total = _try(free, programs, starts, data, low, high, hits, total)
         tried += len(free)
         for place in range(len(patterns.places)):
             where, length = patterns.places[place, 0], patterns.places[place, 1]
@@ -277,13 +277,13 @@ def _found_in(
             entry = _entry_of(keys, entries, key)
             if entry >= 0:
                 some = members[member_offsets[entry] : member_offsets[entry + 1]]
-                total = _try(some, programs, starts, data, low, high, found, total)
+                total = _try(some, programs, starts, data, low, high, hits, total)
                 tried += len(some)
         if has_literals:
-            total, more = _try_literals(patterns, data, low, high, seen, text, found, total)
+            total, more = _try_literals(patterns, data, low, high, seen, text, hits, total)
             tried += more
         ends[text + 1] = total
-    return ends, found, tried
+    return ends, hits, tried
 
 
 @compiled
@@ -294,7 +294,7 @@ def _try_literals(
     high: int,
     seen: Longs,
     text: int,
-    found: Integers,
+    hits: Integers,
     total: int,
 ) -> tuple[int, int]:
     """`_try` for those patterns whose literal is anywhere in a text, read once for all: return the
@@ -323,7 +323,7 @@ def _try_literals(
             seen[entry] = text + 1
             for pattern in members[member_offsets[entry] : member_offsets[entry + 1]]:
                 begin = stands if fits_first[pattern] else low
-                found[total] = pattern
+                hits[total] = pattern
                 total += _fits(programs, starts[pattern], starts[pattern + 1], data, begin, high)
                 tried += 1
             last = word(links[word(fails[last])])
@@ -415,7 +415,7 @@ def _code(
 ) -> int:
     """Set the codes of texts given as arrays (`code_texts`)."""
     slots, negated = patterns.slots, patterns.negated
-    ends, found, tried = _found_in(patterns, data, offsets)
+    ends, matches, tried = _found_in(patterns, data, offsets)
     # A negated test passes every text until one is found to fit.
     for pattern in range(len(slots)):
         if negated[pattern]:
@@ -424,7 +424,7 @@ def _code(
     for row in range(len(rows)):
         if rows[row] >= 0:
             for at in range(ends[rows[row]], ends[rows[row] + 1]):
-                codes[slots[found[at]], row] = not negated[found[at]]
+                codes[slots[matches[at]], row] = not negated[matches[at]]
     return tried
 
 
