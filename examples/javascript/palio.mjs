@@ -8,7 +8,7 @@ import { DamagedFrame, Decoder, Encoder } from "./wire.mjs";
 const VERSION = 1; // limits.PROTOCOL_VERSION
 const UNSEQUENCED = new Set(["Hello", "Challenge", "Welcome", "Bye", "StreamAck", "Ping", "Pong"]);
 const FINAL = new Set(["NotAuthenticated", "NotPermitted", "IllegalMessage", "InvalidInput"]);
-const ACK_BYTES = 256 << 10, ACK_MS = 10; // limits.SEEN_EVERY_BYTES, SEEN_AFTER_S
+const ACK_BYTES = 256 << 10, ACK_MS = 10; // limits.ACK_EVERY_BYTES, ACK_DELAY_S
 const SILENT_HEARTBEATS = 3, DAMAGE_TRIES = 10; // limits.SILENT_BEATS, DAMAGE_TRIES
 const BACKOFF_MS = [50, 5000], GREETING_MS = 5000; // limits.BACKOFF_MIN_S, BACKOFF_MAX_S, DIAL_S
 const MAX_QUEUED = 10_000; // events that wait for the application before acknowledgements are held back

@@ -439,14 +439,14 @@ class Actor(Member):
             self.doubled += [(key, parcel.publisher, seq) for seq in numbers[known].tolist()]
         super().deliver_durable(message)
 
-    def hear(self, message: Deliver, mask: RowMask) -> None:
+    def record(self, message: Deliver, mask: RowMask) -> None:
         """Note when it came, and for what. The broker that is being left knows nothing of what was
         changed meanwhile: what it says is held against what is wanted, as all clients do.
         """
         if self._hears_left and not message.entry:
             mask = mask & self._wanted(message)
         before = len(self.heard)
-        super().hear(message, mask)
+        super().record(message, mask)
         now = self.world.now
         if self.quests:
             times = message.parcel.select(mask).batch.column(TIME).to_pylist()

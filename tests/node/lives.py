@@ -34,8 +34,8 @@ class Listener(Member):
         super().lose(gaps)
         self.told.append(self.world.now)
 
-    def hear(self, message: Deliver, mask: RowMask) -> None:
-        super().hear(message, mask)
+    def record(self, message: Deliver, mask: RowMask) -> None:
+        super().record(message, mask)
         for row in rows(message.parcel.select(mask).batch):
             self.got[message.parcel.publisher, row["$seq"]] = None
 

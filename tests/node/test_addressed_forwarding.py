@@ -11,7 +11,7 @@ from palio.node.effects import Effect, Moment, Send
 from palio.node.limits import MAX_HOPS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
-from palio.protocol.messages import Addressed, Digest, FlowStands, Forward, Heard, Message, Route
+from palio.protocol.messages import Addressed, Digest, FlowAcks, FlowStatus, Forward, Message, Route
 from palio.routing.flooded import Flooded
 from palio.routing.messages import Flood
 from tests.node.badges import Badge, Names, broker, greet
@@ -60,7 +60,7 @@ def sent(effects: list[Effect]) -> list[tuple[str, Message]]:
     return [
         (names[each.link], each.message)
         for each in effects
-        if isinstance(each, Send) and isinstance(each.message, Forward | FlowStands | Heard)
+        if isinstance(each, Send) and isinstance(each.message, Forward | FlowStatus | FlowAcks)
     ]
 
 
@@ -90,13 +90,13 @@ def test_nothing_goes_back_or_to_nobody_or_too_far() -> None:
 
 def test_what_is_said_of_flows_goes_on() -> None:
     middle = Middle()
-    stands = FlowStands("b1", 1, "b4", 2, 1, 5, 0, is_cast=True)
+    stands = FlowStatus("b1", 1, "b4", 2, 1, 5, 0, is_cast=True)
     assert middle.say("b1", stands) == [
-        ("b3", FlowStands("b1", 1, "b4", 2, 1, 5, 0, is_cast=True, hops=1))
+        ("b3", FlowStatus("b1", 1, "b4", 2, 1, 5, 0, is_cast=True, hops=1))
     ]
-    heard = Heard("b4", 2, "b1", 1, 1, 5, ((6, 7),))
-    assert middle.say("b3", heard) == [("b1", Heard("b4", 2, "b1", 1, 1, 5, ((6, 7),), hops=1))]
-    assert middle.say("b3", Heard("b4", 2, "b9", 1, 1, 5)) == []
+    heard = FlowAcks("b4", 2, "b1", 1, 1, 5, ((6, 7),))
+    assert middle.say("b3", heard) == [("b1", FlowAcks("b4", 2, "b1", 1, 1, 5, ((6, 7),), hops=1))]
+    assert middle.say("b3", FlowAcks("b4", 2, "b9", 1, 1, 5)) == []
 
 
 def test_a_neighbour_hears_what_it_may_and_nothing_that_has_a_number_in_part() -> None:
@@ -123,6 +123,6 @@ def test_nothing_with_a_number_is_taken_from_who_may_not_do_everything(
 def test_flows_are_for_those_who_may_do_everything() -> None:
     for grants in ({"b1": "x < 2"}, {"b1_publishes": "x < 2"}):
         middle = Middle(**grants)
-        assert middle.say("b1", FlowStands("b1", 1, "b4", 2, 1, 5, 0, is_cast=True)) == []
-        assert middle.say("b1", Heard("b1", 1, "b4", 2, 1, 5)) == []
+        assert middle.say("b1", FlowStatus("b1", 1, "b4", 2, 1, 5, 0, is_cast=True)) == []
+        assert middle.say("b1", FlowAcks("b1", 1, "b4", 2, 1, 5)) == []
         assert "grant_exceeded" in middle.node.status()["rejections"]

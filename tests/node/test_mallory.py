@@ -28,9 +28,9 @@ from palio.protocol.messages import (
     EntriesStored,
     Fact,
     Facts,
-    FlowStands,
+    FlowAcks,
+    FlowStatus,
     Forward,
-    Heard,
     Hello,
     Message,
     Ping,
@@ -216,8 +216,10 @@ class Mallory:
             Adopt("bob/d", 1_000.0, SessionEpoch("bob/1", 10**9)),
             Probed(random.below(5), ({"broker": "b1"},)),
             Seek(random.below(5), parse_filter("kind = 'secret'")),
-            FlowStands(origin, random.below(3), "b1", random.below(3), 1, 5, 3, is_cast=True),
-            Heard(origin, random.below(3), "b1", random.below(3), 1, 0, ((1, random.below(99)),)),
+            FlowStatus(origin, random.below(3), "b1", random.below(3), 1, 5, 3, is_cast=True),
+            FlowAcks(
+                origin, random.below(3), "b1", random.below(3), 1, 0, ((1, random.below(99)),)
+            ),
             Sought(random.below(5), has_source=random.chance(0.5)),
         )
         return random.choice(answers)

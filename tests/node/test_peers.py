@@ -11,7 +11,7 @@ from palio.node.limits import LEAST_SHARE
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.sessions import Budget
-from palio.protocol.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
+from palio.protocol.limits import ACK_EVERY_BYTES, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Hello,
     Message,
@@ -104,4 +104,4 @@ def test_who_asks_nothing_more_is_parted_with_too(
 
 
 def test_who_acknowledges_as_it_should_never_has_the_least_share_unseen() -> None:
-    assert LEAST_SHARE >= 2 * SEEN_EVERY_BYTES
+    assert LEAST_SHARE >= 2 * ACK_EVERY_BYTES

@@ -46,5 +46,5 @@ def test_where_tables_are_told_and_learned_in_pieces_and_links_are_always_busy(
     monkeypatch.setattr(portions, "PORTION_BYTES", 40)
     monkeypatch.setattr(table_sync, "PORTION", 1)
     monkeypatch.setattr(sessions, "ROUTES_UNDER_WAY", 1)
-    monkeypatch.setattr(streams, "SEEN_EVERY_ROUTES", 1)
+    monkeypatch.setattr(streams, "ACK_EVERY_ROUTES", 1)
     assert play(draw(seed)).breaches == ()

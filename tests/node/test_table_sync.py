@@ -16,7 +16,7 @@ from palio.node.node import Node
 from palio.node.operations import Append
 from palio.node.settings import Settings
 from palio.protocol import streams
-from palio.protocol.limits import PROTOCOL_VERSION, ROUTES_UNDER_WAY, SEEN_EVERY_ROUTES
+from palio.protocol.limits import ACK_EVERY_ROUTES, PROTOCOL_VERSION, ROUTES_UNDER_WAY
 from palio.protocol.messages import (
     Digest,
     Done,
@@ -189,7 +189,7 @@ def test_while_so_much_is_unseen_updates_wait_and_are_joined(beyond: int) -> Non
 
 
 def test_the_other_end_speaks_before_it_is_waited_for() -> None:
-    assert ROUTES_UNDER_WAY >= 2 * SEEN_EVERY_ROUTES
+    assert ROUTES_UNDER_WAY >= 2 * ACK_EVERY_ROUTES
 
 
 def test_events_and_answers_do_not_overtake_what_waits() -> None:
@@ -334,7 +334,7 @@ def test_whatever_waits_nothing_old_is_heard_and_nothing_always_wanted_is_missed
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "ROUTES_UNDER_WAY", 2)
-    monkeypatch.setattr(streams, "SEEN_EVERY_ROUTES", 1)
+    monkeypatch.setattr(streams, "ACK_EVERY_ROUTES", 1)
     random = Randomness(seed)
     slow = Slow(seed)
     filters = ["x >= :low AND x < 100", "x - :low >= 0", "x >= :low", "x >= :low OR y = :low"]

@@ -87,9 +87,9 @@ class Client(Member):
         self.is_stalled = False
         self._held: list[Callable[[], None]] = []
 
-    def hear(self, message: Deliver, mask: RowMask) -> None:
+    def record(self, message: Deliver, mask: RowMask) -> None:
         before = len(self.heard)
-        super().hear(message, mask)
+        super().record(message, mask)
         heard = [(publisher, seq) for publisher, seq, _ in self.heard[before:]]
         found = self.durably if message.entry else self.live
         found.setdefault(message.key, []).extend(heard)

@@ -266,7 +266,7 @@ def test_a_second_move_knows_what_came_before_the_first() -> None:
     message = Deliver(Parcel("p", stamped(batch, 1, 0)))
     for broker in ("b2", "b1"):
         member.move_over(broker)
-        member.core.hear(member.core.session, message)
+        member.core.process(member.core.session, message)
         world.run(1.0)
     assert member.broker == "b1"
     assert heard(member) == [1]
@@ -366,7 +366,7 @@ def test_of_several_events_nobody_may_say_for_whom_they_are() -> None:
     world.run(1.0)
     (batch,) = to_batches([{"x": 1}, {"x": 2}])
     with pytest.raises(IllegalMessage, match="several events"):
-        member.core.hear(
+        member.core.process(
             member.core.session, Deliver(Parcel("p", stamped(batch, 1, 0)), subscriptions=(1,))
         )
 

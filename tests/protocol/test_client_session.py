@@ -17,13 +17,13 @@ from palio.errors import (
 )
 from palio.protocol.client_session import ClientSession, Connector
 from palio.protocol.limits import (
+    ACK_DELAY_S,
     BACKOFF_MIN_S,
     DAMAGE_TRIES,
     DIAL_S,
     GREETING_S,
     MOST_TOGETHER,
     PROTOCOL_VERSION,
-    SEEN_AFTER_S,
     SILENT_BEATS,
     TOGETHER_CHARS,
 )
@@ -109,7 +109,7 @@ class Told:
     def renewed(self, _session: ClientSession, *, is_first: bool) -> None:
         self.line.done.append("first" if is_first else "renewed")
 
-    def hear(self, _session: ClientSession, message: Message) -> None:
+    def process(self, _session: ClientSession, message: Message) -> None:
         self.line.heard.append(message)
 
     def flow(self, _session: ClientSession) -> None:
@@ -276,7 +276,7 @@ def test_what_came_is_said_a_moment_later(line: Line) -> None:
     line.session.receive(Done(2), 0.5)
     assert line.heard == [Done(1), Done(2)]
     assert not line.take_said()
-    assert line.session.wake_at == 0.5 + SEEN_AFTER_S
+    assert line.session.wake_at == 0.5 + ACK_DELAY_S
     line.session.tick(line.session.wake_at)
     assert line.take_said() == [StreamAck(2)]
 
@@ -368,8 +368,8 @@ def test_subscriptions_of_one_turn_go_together_and_before_what_follows(joining: 
     joining.session.send(Settle(7))
     assert joining.take_said() == [SubscribeAll((first, second)), Settle(7)]
     joining.session.send(third)
-    joining.session.go_on()
-    joining.session.go_on()
+    joining.session.flush()
+    joining.session.flush()
     assert joining.take_said() == [third]
     assert joining.session.stream.sent == 3
 
@@ -380,7 +380,7 @@ def test_so_many_subscriptions_go_together_at_the_most(joining: Line, count: int
         joining.session.send(wanted(key))
     said = joining.take_said()
     assert len(said) == (count >= MOST_TOGETHER)
-    joining.session.go_on()
+    joining.session.flush()
     said += joining.take_said()
     sizes = [len(each.requests) if isinstance(each, SubscribeAll) else 1 for each in said]
     assert sizes == ([MOST_TOGETHER, 1] if count > MOST_TOGETHER else [count])
@@ -391,7 +391,7 @@ def test_so_many_characters_go_together_at_the_most(joining: Line, more: int) ->
     first, second = wanted(1, "x" * (TOGETHER_CHARS - 10)), wanted(2, "x" * (10 + more))
     joining.session.send(first)
     joining.session.send(second)
-    joining.session.go_on()
+    joining.session.flush()
     together: list[Message] = [SubscribeAll((first, second))]
     assert joining.take_said() == (together if more <= 0 else [first, second])
 
@@ -400,14 +400,14 @@ def test_a_durable_subscription_goes_by_itself_and_in_its_order(joining: Line) -
     listed = [wanted(1), wanted(2, durable="d"), wanted(3)]
     for each in listed:
         joining.session.send(each)
-    joining.session.go_on()
+    joining.session.flush()
     assert joining.take_said() == listed
 
 
 def test_what_waits_to_be_said_together_goes_with_a_session_that_is_resumed(joining: Line) -> None:
     joining.session.send(wanted(1))
     joining.session.lost(Unreachable("cut"), 1.0)
-    joining.session.go_on()
+    joining.session.flush()
     joining.session.tick(2.0)
     joining.take_said()
     joining.welcomed(2.0, resumed=True)
@@ -420,5 +420,5 @@ def test_what_waits_to_be_said_together_is_forgotten_with_the_session(joining: L
     joining.session.tick(2.0)
     joining.welcomed(2.0)
     joining.take_said()
-    joining.session.go_on()
+    joining.session.flush()
     assert joining.take_said() == []

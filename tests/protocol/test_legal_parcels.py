@@ -98,7 +98,7 @@ def test_no_event_lacks_them(absent: str) -> None:
 def test_a_publishers_name_has_a_limit(extra: int) -> None:
     parcel = Parcel.of("", to_batch({"x": 1})).stamped("p" * (MAX_PUBLISHER_CHARS + extra), 1, 0)
     if extra > 0:
-        with pytest.raises(IllegalMessage, match="nobody is called"):
+        with pytest.raises(IllegalMessage, match="whose name is too long"):
             check_numbered("b2", parcel)
     else:
         check_numbered("b2", parcel)

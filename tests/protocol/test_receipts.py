@@ -114,5 +114,5 @@ def test_a_second_loss_finds_what_has_waited_since_before_the_first() -> None:
 
 def test_what_is_not_durable_has_nothing_to_acknowledge() -> None:
     NO_RECEIPTS.finish()
-    with pytest.raises(AssertionError, match="not durable"):
+    with pytest.raises(AssertionError, match="only a durable"):
         NO_RECEIPTS.expect(1, "p", numbers(1), 0)

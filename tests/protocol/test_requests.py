@@ -14,7 +14,7 @@ from palio.protocol.messages import (
     Unsubscribe,
     Update,
 )
-from palio.protocol.requests import Outcome, Requests, Table, Waiter, tell
+from palio.protocol.requests import Outcome, Requests, Table, Waiter, notify
 
 
 def waiting(count: int) -> tuple[list[list[Outcome]], list[Waiter]]:
@@ -61,7 +61,7 @@ def test_the_end_is_told_to_all_who_wait() -> None:
 
 def test_all_who_wait_are_told() -> None:
     told, waiters = waiting(2)
-    tell(waiters, Done(1))
+    notify(waiters, Done(1))
     assert told == [[Done(1)], [Done(1)]]
 
 

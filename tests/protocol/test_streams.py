@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palio.errors import IllegalMessage
-from palio.protocol.limits import SEEN_EVERY_BYTES, SEEN_EVERY_ROUTES
+from palio.protocol.limits import ACK_EVERY_BYTES, ACK_EVERY_ROUTES
 from palio.protocol.messages import (
     Deliver,
     Done,
@@ -48,7 +48,7 @@ def test_nobody_has_seen_less_than_before_or_more_than_was_sent(count: int) -> N
         stream.send(Done(number))
     stream.seen(2)
     assert not stream.knows(count)
-    with pytest.raises(IllegalMessage, match=f"it has seen {count} messages, 3 were sent"):
+    with pytest.raises(IllegalMessage, match=f"it acks {count} messages, 3 were sent"):
         stream.seen(count)
 
 
@@ -73,7 +73,7 @@ def test_the_other_end_is_to_be_told_once_when_much_arrived() -> None:
     assert stream.ack() == StreamAck(1)
     assert stream.ack() is None
     message = big(1000)
-    needed = -(-SEEN_EVERY_BYTES // size_of(message))
+    needed = -(-ACK_EVERY_BYTES // size_of(message))
     are_due = [stream.arrive(message) for _ in range(needed)]
     assert are_due == [False] * (needed - 1) + [True]
     assert stream.ack() == StreamAck(1 + needed)
@@ -85,7 +85,7 @@ def test_it_is_to_be_told_after_so_many_messages_of_a_router(more: int, is_said:
     stream = Stream()
     are_due = [
         stream.arrive(message)
-        for _ in range(SEEN_EVERY_ROUTES + more)
+        for _ in range(ACK_EVERY_ROUTES + more)
         for message in (Done(1), Route(Batch(())))
     ]
     assert are_due[-1] == is_said

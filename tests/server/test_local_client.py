@@ -9,7 +9,7 @@ import pytest
 
 from palio.errors import Closed, Unreachable
 from palio.model.events import stamped, to_batch
-from palio.protocol.limits import MAX_BATCH_ROWS, SEEN_EVERY_BYTES
+from palio.protocol.limits import ACK_EVERY_BYTES, MAX_BATCH_ROWS
 from palio.protocol.messages import (
     Accepted,
     Acknowledge,
@@ -160,7 +160,7 @@ async def test_events_are_seen_when_the_consumer_is_done_with_them() -> None:
 async def test_much_is_said_to_be_seen_although_more_waits() -> None:
     node, client = await opened()
     for _ in range(3):
-        node.tell(delivery(SEEN_EVERY_BYTES))
+        node.tell(delivery(ACK_EVERY_BYTES))
     await client.next()
     client.done()
     assert node.last(StreamAck).count == 1
@@ -222,13 +222,13 @@ async def test_who_is_sent_elsewhere_hears_and_publishes_no_more() -> None:
     node, client = await opened()
     publishing = await begun(publish_by(client, BATCH))
     node.tell(Redirect(("palio://b2:7400",)))
-    with pytest.raises(Unreachable, match="the broker is about to go"):
+    with pytest.raises(Unreachable, match="the broker is about to shut down"):
         await publish_by(client, BATCH)
     assert not any(isinstance(each, Bye) for each in node.said), "it is not answered yet"
     node.tell(Accepted(len(BATCH), "memory"))
     assert (await publishing).level == "memory"
     assert node.last(Bye).code == "closed"
-    with pytest.raises(Unreachable, match="the broker is about to go"):
+    with pytest.raises(Unreachable, match="the broker is about to shut down"):
         await client.next()
 
 

@@ -83,7 +83,7 @@ class Session(Connector):
         try:
             await opened
         except asyncio.CancelledError:
-            self._connecting = [each for each in self._connecting if not each.done()]
+            self._connecting = [future for future in self._connecting if not future.done()]
             if opened.cancelled() and not self._connecting:
                 self.core.abandon()
                 self.set_timer()
@@ -152,11 +152,11 @@ class Session(Connector):
             self._wire.flush()
 
     def _soon(self) -> None:
-        """Send what waits to be joined at the end of this turn of the loop."""
+        """Send subscriptions that were held back at the end of this turn of the loop."""
         asyncio.get_running_loop().call_soon(self._end_turn)
 
     def _end_turn(self) -> None:
-        self.core.go_on()
+        self.core.flush()
         self.flush()
 
     def flush(self) -> None:
@@ -180,7 +180,7 @@ class Session(Connector):
         """Resume callers of `open`; log a connection that is back."""
         if self._was_lost:
             self._was_lost = False
-            how = "all goes on" if resumed else "all is subscribed anew"
+            how = "the session resumed" if resumed else "all is subscribed again"
             logger.warning("connected to %s again; %s", self.core.broker, how)
         self._resolve_connecting(None)
 

@@ -12,7 +12,7 @@ from palio.node.authority import receivable
 from palio.node.core import Core
 from palio.node.limits import MAX_HOPS
 from palio.node.sessions import Neighbour
-from palio.protocol.messages import Addressed, FlowStands, Forward, Heard
+from palio.protocol.messages import Addressed, FlowAcks, FlowStatus, Forward
 from palio.routing.protocol import Addressing
 
 
@@ -61,7 +61,7 @@ class AddressedForwarding:
             mask = receivable(neighbour.principal, parcel)
             if not mask.all():
                 # A flow's number identifies the whole parcel, so a selection must not bear it.
-                to = tuple(each for each in addressed.to if not each[1])
+                to = tuple(addressee for addressee in addressed.to if not addressee[1])
                 if not to or not mask.any():
                     return False
                 addressed = Addressed(to, addressed.incarnation, addressed.hops)
@@ -75,7 +75,7 @@ class AddressedForwarding:
         hop = None if self._router is None else self._router.hop(source, broker)
         return None if hop == before else hop
 
-    def relay(self, source: str, to: str, message: FlowStands | Heard, before: str) -> None:
+    def relay(self, source: str, to: str, message: FlowStatus | FlowAcks, before: str) -> None:
         """Send a message about a flow to the next hop to a broker."""
         hop = self._hop(source, to, before)
         neighbour = None if hop is None else self._core.neighbours.get(hop)
@@ -83,7 +83,7 @@ class AddressedForwarding:
             return
         if before:
             message = replace(message, hops=message.hops + 1)
-        if isinstance(message, FlowStands):
+        if isinstance(message, FlowStatus):
             neighbour.say_behind(self._core.out, message)
         else:
             neighbour.say(self._core.out, message)

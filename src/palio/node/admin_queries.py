@@ -122,23 +122,23 @@ class AdminQueries:
             "epoch": core.durability.epoch,
             "routing": core.settings.routing,
             "sessions": len(core.sessions),
-            "connected": sum(each.link is not None for each in core.sessions.values()),
-            "subscriptions": sum(len(each.subscriptions) for each in core.sessions.values()),
+            "connected": sum(session.link is not None for session in core.sessions.values()),
+            "subscriptions": sum(len(session.subscriptions) for session in core.sessions.values()),
             "durable_subscriptions": len(core.durability.here),
             "peers": {
                 name: {
-                    "up": each.link is not None,
-                    "queued_bytes": each.queued_bytes,
-                    "unseen_bytes": each.stream.unseen_bytes,
-                    "dropped": each.dropped,
+                    "up": neighbour.link is not None,
+                    "queued_bytes": neighbour.queued_bytes,
+                    "unseen_bytes": neighbour.stream.unseen_bytes,
+                    "dropped": neighbour.dropped,
                 }
-                for name, each in core.neighbours.items()
+                for name, neighbour in core.neighbours.items()
             },
             "links": self.peers(),
             "published": self._publishing.published,
             "routed": self._publishing.routed,
             "delivered": self._publishing.delivered,
-            "dropped": sum(each.dropped for each in core.sessions.values()),
+            "dropped": sum(session.dropped for session in core.sessions.values()),
             "queued_bytes": core.budget.used,
             **core.assembling.counts,
             "multicast": self._publishing.multicasting.status(),
@@ -159,17 +159,21 @@ class AdminQueries:
         """
         core, owner = self._core, session.owner
         events = core.durability.events
-        mine = [each for each in core.sessions.values() if each.owner == owner]
-        kept = [name for name, each in core.durability.here.items() if each.owner == owner]
+        mine = [own_session for own_session in core.sessions.values() if own_session.owner == owner]
+        kept = [
+            name
+            for name, subscription in core.durability.here.items()
+            if subscription.owner == owner
+        ]
         return {
             "broker": core.name,
             "limited": _limited(owner),
             "sessions": len(mine),
-            "connected": sum(each.link is not None for each in mine),
-            "subscriptions": sum(len(each.subscriptions) for each in mine),
+            "connected": sum(session.link is not None for session in mine),
+            "subscriptions": sum(len(session.subscriptions) for session in mine),
             "durable_subscriptions": len(kept),
-            "dropped": sum(each.dropped for each in mine),
-            "queued_bytes": sum(each.queued_bytes for each in mine),
+            "dropped": sum(session.dropped for session in mine),
+            "queued_bytes": sum(session.queued_bytes for session in mine),
             "custody_waiting": {name: len(events.backlog(name)) for name in kept},
         }
 
@@ -251,7 +255,7 @@ class AdminQueries:
         listed = self._listed(session.owner if is_own else "")
         page: list[dict[str, Any]] = []
         size = 0
-        for id in nsmallest(CATALOGUE_ROWS + 1, (each for each in listed if each >= start)):
+        for id in nsmallest(CATALOGUE_ROWS + 1, (name for name in listed if name >= start)):
             owner, filter, values = _describe(listed[id])
             size += len(filter)
             if page and (size > CATALOGUE_BYTES or len(page) == CATALOGUE_ROWS):
@@ -264,9 +268,9 @@ class AdminQueries:
         """Return the subscriptions of an owner, or of all owners for an empty name, by id."""
         listed: dict[str, tuple[Session, Subscription] | Durable] = {}
         for session in self._core.sessions.values():
-            for key, each in session.subscriptions.items():
-                if not each.durable and owner in ("", session.owner):
-                    listed[f"{session.owner}/{session.id}/{key}"] = (session, each)
+            for key, subscription in session.subscriptions.items():
+                if not subscription.durable and owner in ("", session.owner):
+                    listed[f"{session.owner}/{session.id}/{key}"] = (session, subscription)
         for durable in self._core.durability.here.values():
             if owner in ("", durable.owner):
                 listed[durable.subject] = durable
@@ -452,11 +456,11 @@ def _matched(session: Session, key: int, event: Mapping[str, Any]) -> list[dict[
     return [
         {
             "subscriber": session.owner,
-            "filter": str(each.filter),
-            "parameters": dict(each.values),
-            "durable": each.durable,
+            "filter": str(subscription.filter),
+            "parameters": dict(subscription.values),
+            "durable": subscription.durable,
         }
-        for number, each in session.subscriptions.items()
-        if (number == key if key >= 0 else not (each.durable or each.assembled))
-        and each.filter.matches(event, each.values)
+        for number, subscription in session.subscriptions.items()
+        if (number == key if key >= 0 else not (subscription.durable or subscription.assembled))
+        and subscription.filter.matches(event, subscription.values)
     ]

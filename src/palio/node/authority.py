@@ -209,10 +209,10 @@ class Principal:
                 "withdraw the identity's advertisements and to cancel its subscriptions"
             )
 
-    def check_monitor(self, what: str) -> None:
+    def check_monitor(self, purpose: str) -> None:
         """Refuse a query about others without the grant to monitor."""
         if not self.may_monitor:
-            raise NotPermitted(f"{self.name!r} may not query {what}: {NO_MONITOR}")
+            raise NotPermitted(f"{self.name!r} may not query {purpose}: {NO_MONITOR}")
 
     def check_operate(self, action: str) -> None:
         """Refuse a change of the network without the grant to operate."""
@@ -368,8 +368,8 @@ def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
             permitted = [asked]
         else:
             permitted = _possible(Filter((asked,)) & Filter(tuple(near)))
-        for each in permitted:
-            for rest in _less(each, denied):
+        for conjunction in permitted:
+            for rest in _less(conjunction, denied):
                 size.add(rest)
                 left.append(rest)
     if not left and filter.conjunctions:
@@ -396,21 +396,25 @@ def _fixed(conjunction: Conjunction) -> Conjunction:
     """Return the part of a filter that holds whatever values the parameters take."""
     if not conjunction.variables:
         return conjunction
-    return Conjunction.of(each for each in conjunction.parts if not each.variables)
+    return Conjunction.of(part for part in conjunction.parts if not part.variables)
 
 
 def _possible(filter: Filter) -> list[Conjunction]:
     """Return the alternatives that can match, for some event and some parameter values."""
-    return [each for each in filter.conjunctions if not _fixed(each).is_contradiction]
+    return [
+        conjunction
+        for conjunction in filter.conjunctions
+        if not _fixed(conjunction).is_contradiction
+    ]
 
 
 def _less(permitted: Conjunction, denied: Filter) -> list[Conjunction]:
     """Return an alternative without the events that `denied` matches."""
     fixed = _fixed(permitted)
-    met = [each for each in denied.conjunctions if _meet(each, fixed)]
+    met = [conjunction for conjunction in denied.conjunctions if _meet(conjunction, fixed)]
     if not met:
         return [permitted]
-    if any(each.covers(fixed) for each in met):
+    if any(conjunction.covers(fixed) for conjunction in met):
         return []
     return _possible(Filter((permitted,)) & reduce(All(tuple(map(_fails, met)))))
 
@@ -494,7 +498,7 @@ class _Strict(Foreign):
         if truth is not None:
             return truth
         values = [event.get(name) for name in self.attributes]
-        chars = sum(len(each) for each in values if isinstance(each, str | bytes))
+        chars = sum(len(value) for value in values if isinstance(value, str | bytes))
         return True if chars * self.cost > MAX_COMPUTED_CHARS else None
 
     def inverted(self) -> _Strict:
@@ -505,8 +509,11 @@ def _strict(denied: Filter) -> Filter:
     """Return a denial that no event can evade by the length of its texts."""
     return Filter(
         tuple(
-            Conjunction(each.constraints, tuple(Residual(_Strict(one)) for one in each.residuals))
-            for each in denied.conjunctions
+            Conjunction(
+                conjunction.constraints,
+                tuple(Residual(_Strict(one)) for one in conjunction.residuals),
+            )
+            for conjunction in denied.conjunctions
         )
     )
 

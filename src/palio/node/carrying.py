@@ -105,8 +105,8 @@ class Carrying:
         the message is dropped, and its origin retransmits.
         """
         cluster_state = self._core.durability.cluster_state
-        unknown = [each for each in brokers if not cluster_state.knows(each)]
+        unknown = [broker for broker in brokers if not cluster_state.knows(broker)]
         if unknown:
-            named = [each[:SHOWN_CHARS] for each in unknown]
+            named = [name[:SHOWN_CHARS] for name in unknown]
             self._core.warn("broker_unknown", neighbour.name, len(unknown), brokers=named)
         return not unknown

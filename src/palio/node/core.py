@@ -190,14 +190,14 @@ class Core:
         """Start from the content of the disk."""
         durability, cluster_state, now = self.durability, self.durability.cluster_state, self.at.now
         events = durability.events
-        self.absences.begin(each for each in cluster_state.brokers if each != self.name)
+        self.absences.begin(broker for broker in cluster_state.brokers if broker != self.name)
         for claim in events.claims:
             if claim.home == self.name:
                 durable = durability.stored(claim, self.settings.lease_s)
                 durable.disconnected_at = now
                 durability.enter(durable)
             durability.announce(claim)  # the broker may have stopped before it announced the claim
-        self._apply_facts([each for each in cluster_state.facts() if each.origin != self.name])
+        self._apply_facts([fact for fact in cluster_state.facts() if fact.origin != self.name])
         if not events.is_ready:
             has_to_wait = bool(self.settings.peers) and self.settings.has_disk
             self.catch_up_deadline = now + (self.settings.peer_grace_s if has_to_wait else 0.0)
@@ -249,7 +249,7 @@ class Core:
         if events.is_ready:
             self._report_own_loss()
             return
-        claims = [claim_of(each) for each in cluster_state.facts() if is_subscription(each.subject)]
+        claims = [claim_of(fact) for fact in cluster_state.facts() if is_subscription(fact.subject)]
         lost, cluster_state.lost_log = cluster_state.lost_log, 0
         log = max(self.at.wall_us, lost + 1)
         loss = self._loss(self.name) if lost else None
@@ -292,9 +292,9 @@ class Core:
         """
         self.has_follow_up = True
         actions = tuple(actions)
-        self.out += [each for each in actions if isinstance(each, Append)]
-        for each in actions:
-            match each:
+        self.out += [action for action in actions if isinstance(action, Append)]
+        for action in actions:
+            match action:
                 case Transmit(broker, message):
                     self.send_towards(broker, message)
                 case Kept(Callbacks() as waiter):

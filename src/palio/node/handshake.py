@@ -93,22 +93,22 @@ class Handshake:
     def _greet_broker(self, link: int, state: Link, hello: Hello, principal: Principal) -> None:
         core = self._core
         self._membership.check(hello.name)
-        known = core.neighbours.get(hello.name)
-        if known is not None and known.link is not None:
+        existing = core.neighbours.get(hello.name)
+        if existing is not None and existing.link is not None:
             # Both ends have dialled at once: both keep the connection that the lesser name dialled.
-            ours = self._links.get(known.link)
+            ours = self._links.get(existing.link)
             if ours is not None and ours.dialed and core.name < hello.name:
                 self._links.close(link, Bye("duplicate", "there is a link already"))
                 return
-        if known is not None and known.resumes(hello.session, hello.received):
-            known.principal = principal
-            self._resume(link, state, known, hello, "")
+        if existing is not None and existing.resumes(hello.session, hello.received):
+            existing.principal = principal
+            self._resume(link, state, existing, hello, "")
             return
         if hello.seeks and not self._peer_discovery.accepts_call(hello.name):
             self._links.close(link, Bye("closed", "there is another way, or there may soon be one"))
             return
-        if known is not None:
-            self._peers.end_neighbour(known)
+        if existing is not None:
+            self._peers.end_neighbour(existing)
         self._check_routing(hello.name, hello.routing, hello.parents)
         neighbour = self._peers.new_neighbour(core.new_id(), hello.name, principal, link)
         state.party = neighbour
@@ -125,19 +125,19 @@ class Handshake:
             self._links.close(link, Bye("closed", "the link is needed no longer"))
             return  # its link was removed while it was dialled
         principal = state.introduction.verify_welcome(welcome)
-        known = core.neighbours.get(welcome.name)
+        existing = core.neighbours.get(welcome.name)
         if (
             welcome.resumed
-            and known is not None
-            and known.resumes(welcome.session, welcome.received)
+            and existing is not None
+            and existing.resumes(welcome.session, welcome.received)
         ):
-            known.principal = principal
-            self._continue(link, state, known, welcome.received)
+            existing.principal = principal
+            self._continue(link, state, existing, welcome.received)
             return
         if welcome.resumed:
             raise IllegalMessage(welcome.name, "it resumes a session that is none")
-        if known is not None:
-            self._peers.end_neighbour(known)
+        if existing is not None:
+            self._peers.end_neighbour(existing)
         self._check_routing(welcome.name, welcome.routing, welcome.parents)
         neighbour = self._peers.new_neighbour(welcome.session, welcome.name, principal, link)
         state.party = neighbour
@@ -206,5 +206,5 @@ class Handshake:
         self._links.replaced(party, "resumed on another connection")
         state.party, party.link = party, link
         party.seen(received)
-        self._core.out += [Send(link, each) for each in party.stream.resume(received)]
+        self._core.out += [Send(link, message) for message in party.stream.resume(received)]
         self._core.resume_sending(party)

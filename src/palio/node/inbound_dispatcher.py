@@ -33,9 +33,9 @@ from palio.protocol.messages import (
     EntriesStored,
     Facts,
     Failed,
-    FlowStands,
+    FlowAcks,
+    FlowStatus,
     Forward,
-    Heard,
     Message,
     Probe,
     Probed,
@@ -111,8 +111,8 @@ class InboundDispatcher:
         """Inform a client that its request came to nothing, as this broker has failed on it. False:
         nobody waits for an answer.
         """
-        said = message.requests if isinstance(message, SubscribeAll) else (message,)
-        ids = [each.id for each in said if isinstance(each, _Answered)]
+        requests = message.requests if isinstance(message, SubscribeAll) else (message,)
+        ids = [request.id for request in requests if isinstance(request, _Answered)]
         if not isinstance(party, Session) or not ids:
             return False
         for id in ids:
@@ -164,7 +164,7 @@ class InboundDispatcher:
         match message:
             case Route(control):
                 self._routed(neighbour, control)
-            case FlowStands() | Heard():
+            case FlowStatus() | FlowAcks():
                 self._publishing.multicasting.receive(neighbour, message)
             case Carry() | EntriesStored() | Adopt():
                 self._kept(neighbour, message)
@@ -196,16 +196,16 @@ class InboundDispatcher:
         core = self._core
         if isinstance(control, Batch | Flood):
             self._tell_unread(neighbour, control)
-        heard, denied = core.assembling.restrict_incoming(neighbour.principal, control)
+        allowed, denied = core.assembling.restrict_incoming(neighbour.principal, control)
         if denied:
             core.warn("grant_exceeded", neighbour.name, denied, message=type(control).__name__)
-        if heard is not None:
-            core.route(core.router.receive(neighbour.peer, heard))
+        if allowed is not None:
+            core.route(core.router.receive(neighbour.peer, allowed))
         core.note_tree_change(neighbour, control)
 
     def _tell_unread(self, neighbour: Neighbour, control: Batch | Flood) -> None:
         """Log filters that could not be read, and what becomes of them."""
-        filters = (getattr(each, "filter", None) for each in control.requests)
-        unread = [each.text for each in filters if isinstance(each, _UNREAD)]
+        filters = (getattr(request, "filter", None) for request in control.requests)
+        unread = [filter.text for filter in filters if isinstance(filter, _UNREAD)]
         if unread:
             self._core.warn_unreadable(neighbour.name, unread)

@@ -131,7 +131,7 @@ class Leaving:
         """Return how much is yet to be handed over, and how many peers could adopt it."""
         core = self._core
         return {
-            "clients": sum(each is not self._asker for each in core.sessions.values()),
+            "clients": sum(session is not self._asker for session in core.sessions.values()),
             "durable_subscriptions": len(core.durability.here),
             "entries": core.durability.events.queues.entries,
             "neighbours": len(self._adopters()),
@@ -145,7 +145,7 @@ class Leaving:
         """
         core, events = self._core, self._core.durability.events
         is_empty = (
-            all(each is self._asker for each in core.sessions.values())
+            all(session is self._asker for session in core.sessions.values())
             and not core.durability.here
             and not events.queues.entries
             and core.router.is_in_order
@@ -178,9 +178,10 @@ class Leaving:
         """True if there is no client to wait for: all have left, or no more of them leave."""
         core = self._core
         return (
-            not any(each.link is not None for each in core.neighbours.values())
+            not any(neighbour.link is not None for neighbour in core.neighbours.values())
             or not any(
-                each.link is not None and each is not self._asker for each in core.sessions.values()
+                session.link is not None and session is not self._asker
+                for session in core.sessions.values()
             )
             or (self._has_begun and core.at.now - self._last_left_at > STALLED_S)
         )
@@ -208,7 +209,9 @@ class Leaving:
     def _redirect(self) -> Iterator[int]:
         """Redirect clients, and once more those that are still here."""
         core, now = self._core, self._core.at.now
-        left = [each for each in self._redirected if core.sessions.get(each.id) is not each]
+        left = [
+            session for session in self._redirected if core.sessions.get(session.id) is not session
+        ]
         for session in left:
             del self._redirected[session]
             self._last_left_at = now
@@ -240,11 +243,11 @@ class Leaving:
         """Return the peers that may receive everything, so that adoption withholds nothing."""
         core = self._core
         return [
-            each
-            for each in core.neighbours.values()
-            if each.link is not None
-            and each.principal.may_receive_all
-            and not core.durability.cluster_state.is_leaving(each.name)
+            neighbour
+            for neighbour in core.neighbours.values()
+            if neighbour.link is not None
+            and neighbour.principal.may_receive_all
+            and not core.durability.cluster_state.is_leaving(neighbour.name)
         ]
 
     def _offer(self) -> Iterator[int]:
@@ -253,15 +256,17 @@ class Leaving:
         """
         core, now, adopters = self._core, self._core.at.now, self._adopters()
         here = core.durability.here
-        self._offered_at = {each: at for each, at in self._offered_at.items() if each in here}
+        self._offered_at = {
+            subject: at for subject, at in self._offered_at.items() if subject in here
+        }
         if not adopters:
             return
         due = (
-            each
-            for each in list(here.values())
-            if each.session is None
-            and core.durability.lives_here(each.subject)
-            and now - self._offered_at.get(each.subject, -OFFER_AGAIN_S) >= OFFER_AGAIN_S
+            durable
+            for durable in list(here.values())
+            if durable.session is None
+            and core.durability.lives_here(durable.subject)
+            and now - self._offered_at.get(durable.subject, -OFFER_AGAIN_S) >= OFFER_AGAIN_S
         )
         for durable in islice(due, ADOPTED_AT_ONCE):
             self._offered_at[durable.subject] = now

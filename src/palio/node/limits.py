@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from palio.model.limits import MAX_COMPARISONS
-from palio.protocol.limits import SEEN_EVERY_BYTES
+from palio.protocol.limits import ACK_EVERY_BYTES
 
 MAX_SUBSCRIPTIONS: Final = 100_000
 """Subscriptions of one principal, or of one anonymous session; at about 4 KiB each, 400 MB."""
@@ -46,7 +46,7 @@ ANSWERS_PART: Final = 4
 """Where all clients together leave more unacknowledged than one part in so many of `MEMORY_BYTES`,
 not counting events, each may leave a fair share..."""
 
-LEAST_SHARE: Final = 2 * SEEN_EVERY_BYTES
+LEAST_SHARE: Final = 2 * ACK_EVERY_BYTES
 """...which is at least this many bytes: a client that acknowledges in time never exceeds it."""
 
 QUEUE_BYTES: Final = 8 << 20

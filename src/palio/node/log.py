@@ -174,12 +174,12 @@ class Log:
     ) -> Append | None:
         """Append operations other than releases; None, without effect, if the disk refuses (L1)."""
         assert operations, "an append needs operations; use barrier()"
-        assert not any(isinstance(each, Releasing) for each in operations)
+        assert not any(isinstance(operation, Releasing) for operation in operations)
         if self.is_refusing:
             return None
         # Acks are written before their subscription moves: the owner must not get those events
         # again at its new home.
-        is_claim = any(isinstance(each, Open | Retarget | Close) for each in operations)
+        is_claim = any(isinstance(operation, Open | Retarget | Close) for operation in operations)
         is_ripe = now >= self._batch_at
         return self._write(tuple(operations), token, with_released=is_ripe or is_claim)
 
@@ -195,7 +195,7 @@ class Log:
             case Ack(subject, upto, others, bookmark):
                 before = self._acks.get(subject, Ack(subject, 0))
                 upto = max(upto, before.upto)
-                above = tuple(sorted({each for each in before.others + others if each > upto}))
+                above = tuple(sorted({other for other in before.others + others if other > upto}))
                 self._acks[subject] = Ack(subject, upto, above, bookmark or before.bookmark)
             case Release(home):
                 self._releases[home] = max(operation, self._releases.get(home, operation))
@@ -228,8 +228,8 @@ class Log:
         ticket = self._next_ticket
         self._next_ticket += 1
         self._in_flight[ticket] = Pending(operations, released, token)
-        for each in operations:
-            self.overlay.add(ticket, each)
+        for operation in operations:
+            self.overlay.add(ticket, operation)
         return Append(ticket, self.term, operations, released)
 
     def stored(self, ticket: int) -> Pending:
@@ -237,8 +237,8 @@ class Log:
         first = next(iter(self._in_flight), None)
         assert first == ticket, f"L1: append {ticket} is stored, and {first} is before it"
         pending = self._in_flight.pop(ticket)
-        for each in pending.operations:
-            self.overlay.remove(ticket, each)
+        for operation in pending.operations:
+            self.overlay.remove(ticket, operation)
         return pending
 
     def refused(self, now: float, ticket: int) -> list[Pending]:
@@ -256,8 +256,8 @@ class Log:
         self.term += 1
         self.is_refusing = True
         for pending in discarded:
-            for each in pending.released:
-                self.release(now, each)
+            for operation in pending.released:
+                self.release(now, operation)
         return discarded
 
     def writable(self) -> None:

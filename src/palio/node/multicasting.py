@@ -30,7 +30,7 @@ from palio.node.participants import Participants, text_of
 from palio.node.replanning import Replanning
 from palio.node.sessions import Neighbour
 from palio.protocol.datagrams import fits
-from palio.protocol.messages import Addressed, Fact, FlowStands, Forward, Heard
+from palio.protocol.messages import Addressed, Fact, FlowAcks, FlowStatus, Forward
 from palio.routing.protocol import Addressing, Destined, Peer
 
 EARLY_S: Final = 1e-6
@@ -279,17 +279,17 @@ class Multicasting:
             )
         self._send_outgoing()
 
-    def receive(self, neighbour: Neighbour, message: FlowStands | Heard) -> None:
+    def receive(self, neighbour: Neighbour, message: FlowStatus | FlowAcks) -> None:
         """Process a flow's state or ack, from a peer that may publish and receive all events."""
         principal = neighbour.principal
         if not (principal.publishes_all and principal.may_receive_all):
             self._core.warn("grant_exceeded", neighbour.name, 1, message=type(message).__name__)
-        elif isinstance(message, FlowStands):
+        elif isinstance(message, FlowStatus):
             self._receive_state(neighbour, message)
         else:
             self._receive_ack(neighbour, message)
 
-    def _receive_state(self, neighbour: Neighbour, message: FlowStands) -> None:
+    def _receive_state(self, neighbour: Neighbour, message: FlowStatus) -> None:
         """Process the state of a flow to this broker, or relay that of another."""
         if message.receiver != self.name:
             self._forwarding.relay(message.sender, message.receiver, message, neighbour.name)
@@ -304,7 +304,7 @@ class Multicasting:
             )
             self._send_outgoing()
 
-    def _receive_ack(self, neighbour: Neighbour, message: Heard) -> None:
+    def _receive_ack(self, neighbour: Neighbour, message: FlowAcks) -> None:
         """Process an ack of a flow from this broker, or relay that of another."""
         if message.sender != self.name:
             self._forwarding.relay(message.receiver, message.sender, message, neighbour.name)
@@ -362,8 +362,8 @@ class Multicasting:
         else:
             self._forwarding.relay(self.name, message.receiver, self._encoded(message), "")
 
-    def _encoded(self, state: FlowState) -> FlowStands:
-        return FlowStands(
+    def _encoded(self, state: FlowState) -> FlowStatus:
+        return FlowStatus(
             self.name,
             self._incarnation,
             state.receiver,
@@ -375,7 +375,7 @@ class Multicasting:
         )
 
     def _send_ack(self, ack: FlowAck) -> None:
-        message = Heard(
+        message = FlowAcks(
             self.name,
             self._incarnation,
             ack.sender,

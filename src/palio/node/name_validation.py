@@ -18,9 +18,9 @@ from palio.protocol.messages import (
     EntriesStored,
     Fact,
     Facts,
-    FlowStands,
+    FlowAcks,
+    FlowStatus,
     Forward,
-    Heard,
     Message,
     Probe,
     Route,
@@ -31,7 +31,7 @@ from palio.routing.messages import Control, Flood, LinkState, LinkTable, Reached
 _BROKER: Final = "a broker"
 
 _NAMING: Final = frozenset(
-    (Facts, Digest, Forward, Carry, EntriesStored, Probe, Route, FlowStands, Heard)
+    (Facts, Digest, Forward, Carry, EntriesStored, Probe, Route, FlowStatus, FlowAcks)
 )
 
 
@@ -54,7 +54,7 @@ def check_names(sender: str, message: Message) -> None:
                 _check(_in_custody(message))
             case Probe():
                 _check((_BROKER, name) for name in message.path)
-            case FlowStands() | Heard():
+            case FlowStatus() | FlowAcks():
                 _check((_BROKER, name) for name in (message.sender, message.receiver))
             case Route(control):
                 _check((_BROKER, name) for name in _in_control(control))
@@ -80,11 +80,11 @@ def _in_control(control: Control) -> Iterable[str]:
     """Return the brokers that a control message of routing names."""
     match control:
         case Settled(_, unreached):
-            return (name for each in unreached for name in each.split("/", 1))
+            return (name for path in unreached for name in path.split("/", 1))
         case LinkState(origin, _, neighbours):
             return (origin, *neighbours)
         case LinkTable(states):
-            return (name for each in states for name in (each.origin, *each.neighbours))
+            return (name for state in states for name in (state.origin, *state.neighbours))
         case TreePlan(origin, _, links):
             return (origin, *(end for link in links for end in link))
         case Flood(origin) | Reached(origin):

@@ -493,10 +493,12 @@ class Node:
     def readiness(self) -> Readiness:
         """Return what keeps this broker from serving clients, and warnings."""
         events = self._core.durability.events
-        found, warnings = disconnected(self._membership.peers())
+        reasons, warnings = disconnected(self._membership.peers())
         present = {
             DRAINING: self.is_leaving,
             CATCHING_UP: not events.is_ready,
             UNWRITABLE: events.log.is_refusing,
         }
-        return Readiness((*(each for each, is_so in present.items() if is_so), *found), warnings)
+        return Readiness(
+            (*(reason for reason, is_so in present.items() if is_so), *reasons), warnings
+        )

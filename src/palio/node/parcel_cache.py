@@ -50,8 +50,8 @@ class ParcelCache:
             held = parcels.get(entry)
             if held is not None:
                 return held
-        found: Parcel | None = None
-        numbers = [each for each in (entry, *after) if each not in self._parcels]
+        parcel: Parcel | None = None
+        numbers = [number for number in (entry, *after) if number not in self._parcels]
         try:
             entries = self._store.entries(numbers)
         except JournalDamaged:  # of any of them: read this one alone
@@ -62,8 +62,8 @@ class ParcelCache:
         for read in entries:
             self.put(read.entry, read.parcel)
             if read.entry == entry:
-                found = read.parcel
-        return found
+                parcel = read.parcel
+        return parcel
 
     def drop(self, entry: int) -> None:
         """Drop an entry that was finished or never written."""

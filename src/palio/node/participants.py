@@ -63,16 +63,16 @@ class Participants(dict[str, Participant]):
         joined, used = numbers
         is_same = before is not None and before.incarnation == fact.claimed_us and before.joined
         earlier = before.joined[-1] if before is not None and is_same else joined
-        plans = tuple(dict.fromkeys(each for each in (earlier, joined) if each))
+        plans = tuple(dict.fromkeys(plan for plan in (earlier, joined) if plan))
         self[fact.origin] = Participant(fact.claimed_us, plans, used)
 
 
 def _read(text: str) -> tuple[int, int] | None:
     """Return the two numbers of a statement; None if it is malformed."""
     parts = text.split(" ")
-    if len(parts) != 2 or not all(each.isascii() and each.isdecimal() for each in parts):
+    if len(parts) != 2 or not all(part.isascii() and part.isdecimal() for part in parts):
         return None
-    if any(len(each) > len(str(MAX_NUMBER)) for each in parts):
+    if any(len(part) > len(str(MAX_NUMBER)) for part in parts):
         return None
     joined, used = map(int, parts)
     return joined, used

@@ -431,7 +431,9 @@ class PeerDiscovery:
     @property
     def _up(self) -> list[str]:
         """The peers that are connected."""
-        return [name for name, each in self._core.neighbours.items() if each.link is not None]
+        return [
+            name for name, neighbour in self._core.neighbours.items() if neighbour.link is not None
+        ]
 
     @property
     def _heartbeat_s(self) -> float:
@@ -454,7 +456,7 @@ class PeerDiscovery:
         def links(broker: str) -> tuple[str, ...]:
             lasting = self._lasting_links(broker)
             every = self._cluster_state.links(broker)
-            return tuple(each for each in every if each in lasting or stays(broker, each))
+            return tuple(other for other in every if other in lasting or stays(broker, other))
 
         own = [name for name in up if not self._is_fallback[name] or stays(self._core.name, name)]
         return ShortestPaths(self._core.name, own, links).hops
@@ -464,9 +466,9 @@ class PeerDiscovery:
         cluster_state = self._cluster_state
         fallback = cluster_state.links(broker, FOUND)
         return tuple(
-            each
-            for each in cluster_state.links(broker)
-            if each not in fallback and broker not in cluster_state.links(each, FOUND)
+            link
+            for link in cluster_state.links(broker)
+            if link not in fallback and broker not in cluster_state.links(link, FOUND)
         )
 
     def _fallback_ended(self, name: str) -> None:

@@ -72,7 +72,9 @@ class PublisherEndpoints:
         if endpoint is not None:
             self._drop(endpoint, [(session.id, key)])
 
-    def withdraw(self, session: Session, what: Advertisement) -> list[tuple[Session, list[int]]]:
+    def withdraw(
+        self, session: Session, advertisement: Advertisement
+    ) -> list[tuple[Session, list[int]]]:
         """End all advertisements of the identity that `what` covers, and return the sessions and
         keys (siena's `unadvertise`). Beyond MAX_WITHDRAW_COMPARISONS it raises, and ends none.
         """
@@ -80,7 +82,7 @@ class PublisherEndpoints:
         over = [
             key
             for key, (_, offer) in endpoint.offers.items()
-            if offer == what or covers_advertisement(what, offer, effort=effort)
+            if offer == advertisement or covers_advertisement(advertisement, offer, effort=effort)
         ]
         if effort.is_spent:
             raise LimitExceeded(

@@ -92,8 +92,8 @@ class Publishing:
             self._check(message.parcel)
             if message.durable == "home":
                 waiting = len(session.promises["home"])
-                what = "the publications of a session that wait for their homes"
-                check_limit(what, "MAX_PROMISES", MAX_PROMISES, waiting + 1)
+                quantity = "the publications of a session that wait for their homes"
+                check_limit(quantity, "MAX_PROMISES", MAX_PROMISES, waiting + 1)
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for a false receipt
             self._failed(session, message, error)
             return False
@@ -128,8 +128,8 @@ class Publishing:
         except Exception as error:  # noqa: BLE001  # likewise
             self._failed(session, message, error)
             return
-        for each in refused:
-            session.say(core.out, each)
+        for refusal in refused:
+            session.say(core.out, refusal)
         self.published += parcel.count
         core.has_published = True
         is_durable = bool(message.durable)
@@ -233,17 +233,17 @@ class Publishing:
         """Keep events for all durable subscriptions that want them."""
         core = self._core
         events, at = core.durability.events, core.at
-        known = events.last_published(parcel.publisher)
-        is_retransmit = parcel.seqs[0] <= known
+        last = events.last_published(parcel.publisher)
+        is_retransmit = parcel.seqs[0] <= last
         token = PendingHomes(callbacks, is_retransmit=is_retransmit) if at_homes else callbacks
         if is_retransmit:
-            fresh = parcel.numbers > known
+            fresh = parcel.numbers > last
             masks = {subject: mask[fresh] for subject, mask in wanted.items()}
             wanted = {subject: mask for subject, mask in masks.items() if mask.any()}
             parcel = parcel.select(fresh)
         parcel, shares = packed(parcel, wanted)
         interests = core.durability.interests
-        shares |= {each: UNREAD for each in shares if interests.is_unread(each)}
+        shares |= {share: UNREAD for share in shares if interests.is_unread(share)}
         beside = self.times.to_keep()
         core.perform(events.publish(at.now, at.wall_us, parcel, shares, token, beside))
 
@@ -406,9 +406,9 @@ def _announced(session: Session, parcel: Parcel, mask: RowMask, refused: list[Re
     """Select the events that a session advertises; the rest is refused, as nobody would receive
     it.
     """
-    whose = f"the identity {session.identity!r}" if session.identity else "this session"
+    owner = f"the identity {session.identity!r}" if session.identity else "this session"
     count = len(mask) - int(mask.sum())
-    return _without(parcel, mask, NotAdvertised(whose, count=count, of=len(mask)), refused)
+    return _without(parcel, mask, NotAdvertised(owner, count=count, of=len(mask)), refused)
 
 
 def _without(parcel: Parcel, mask: RowMask, error: PalioError, refused: list[Refused]) -> Parcel:

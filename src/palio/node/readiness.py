@@ -60,12 +60,12 @@ def disconnected(peers: Iterable[Mapping[str, Any]]) -> Readiness:
     >>> disconnected([away]).reasons[0].peers
     ('palio://b2:7400',)
     """
-    dialed = [each for each in peers if each["kind"] in DIALED]
-    wanted = [each for each in dialed if each["kind"] != "found" and not each["up"]]
+    dialed = [peer for peer in peers if peer["kind"] in DIALED]
+    wanted = [peer for peer in dialed if peer["kind"] != "found" and not peer["up"]]
     if not wanted:
         return Readiness()
-    names = tuple(each["peer"] or each["url"] for each in wanted)
-    if any(each["up"] for each in dialed):
+    names = tuple(peer["peer"] or peer["url"] for peer in wanted)
+    if any(peer["up"] for peer in dialed):
         message = "some peers are disconnected; start them or mend the network"
         return Readiness(warnings=(Impediment("peers_disconnected", message, names),))
     message = "all peers that this broker dials are disconnected; start them or mend the network"

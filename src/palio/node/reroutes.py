@@ -88,8 +88,12 @@ class Reroutes:
     def _peer_of(self, session: str) -> str | None:
         """Return the peer of a session, which may not have ended yet at this end."""
         neighbours = self._core.neighbours.values()
-        unlinked = (each.name for each in neighbours if each.id == session and each.link is None)
-        ended = (name for name, each in self._parted.items() if each.session == session)
+        unlinked = (
+            neighbour.name
+            for neighbour in neighbours
+            if neighbour.id == session and neighbour.link is None
+        )
+        ended = (name for name, neighbour in self._parted.items() if neighbour.session == session)
         return next(chain(unlinked, ended), None)
 
     def _send(self, parcel: Parcel, detour: Detour, *, durable: bool) -> None:

@@ -67,7 +67,7 @@ class Seeking:
 
     def peer_down(self, neighbour: Neighbour) -> None:
         """Answer the queries that a lost peer had yet to answer."""
-        for mine in [mine for mine, each in self._open.items() if each.asked == neighbour.name]:
+        for mine in [mine for mine, query in self._open.items() if query.asked == neighbour.name]:
             self._answer(mine, has_source=True)
 
     def _seek(self, asker: Session | Neighbour, id: int, filter: Filter) -> None:

@@ -53,7 +53,7 @@ class _Pending:
     def subjects(self) -> frozenset[str]:
         """The durable subscriptions of the session, whose facts must be stored first."""
         durables = {} if self.session is None else self.session.durables
-        return frozenset(each.subject for each in durables.values())
+        return frozenset(durable.subject for durable in durables.values())
 
 
 class Settling:
@@ -132,12 +132,12 @@ class Settling:
         """
         cluster_state = self._cluster_state
         names = []
-        for each in unreached:
-            broker, _, origin = each.partition("/")
+        for target in unreached:
+            broker, _, origin = target.partition("/")
             if origin in ("", cluster_state.name) and broker != cluster_state.name:
                 names.append(broker)
-        known = [name for name in names if cluster_state.knows(name)]
-        return known or [name[:SHOWN_CHARS] for name in names[:1]]
+        brokers = [name for name in names if cluster_state.knows(name)]
+        return brokers or [name[:SHOWN_CHARS] for name in names[:1]]
 
     def _begin(self, pending: _Pending) -> int:
         number = self._next

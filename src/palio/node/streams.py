@@ -202,7 +202,9 @@ class Streams:
     def ends(self) -> dict[str, int]:
         """By home with a backlog, the last offset of its stream."""
         return {
-            home: each.entries.last for home, each in self._queues.streams.items() if each.entries
+            home: stream.entries.last
+            for home, stream in self._queues.streams.items()
+            if stream.entries
         }
 
     def log_of(self, home: str) -> int:

@@ -1,4 +1,4 @@
-"""Where brokers are, `palio://host:port`, or `palios://` with TLS, and why none answers there."""
+"""Addresses of brokers, `palio://host:port` or `palios://` with TLS, and reasons of no answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
 
 def bracketed(host: str) -> str:
-    """A host as it stands in an address, before the port.
+    """Return a host as written in an address, before the port.
 
     >>> bracketed("::1"), bracketed("localhost")
     ('[::1]', 'localhost')
@@ -32,12 +32,12 @@ def bracketed(host: str) -> str:
 
 
 def parse_address(url: str) -> Address:
-    """An address from its text.
+    """Return the address of a text.
 
     >>> print(parse_address("palio://localhost"))
     palio://localhost:7400
     """
-    if "@" in url:  # shown nowhere: a password may stand before it
+    if "@" in url:  # the error leaves out the text before it, which may have a password
         raise InvalidConfiguration(
             f"a broker's address ends with {url.rpartition('@')[2]!r:.200} and has a user or a "
             "password; who connects is shown by a token (token=, --token-file) or a certificate"
@@ -60,13 +60,13 @@ CLOSED: Final = "the broker closed the connection"
 
 
 def why_not(error: BaseException, url: str) -> str:
-    """Return what keeps a connection to an address from being made.
+    """Return the reason why a connection to an address failed.
 
     >>> why_not(ConnectionRefusedError(), "palio://b1:7400")
     'nobody listens there; is the broker running, and is this its port?'
     """
-    said = str(error)
-    if isinstance(error, ConnectionRefusedError) or f"[Errno {ECONNREFUSED}]" in said:
+    text = str(error) or type(error).__name__
+    if isinstance(error, ConnectionRefusedError) or f"[Errno {ECONNREFUSED}]" in text:
         return "nobody listens there; is the broker running, and is this its port?"
     if isinstance(error, TimeoutError):
         return "no answer in time; is this the port for palio://? HTTP has one of its own"
@@ -76,8 +76,6 @@ def why_not(error: BaseException, url: str) -> str:
     if reason == "CERTIFICATE_VERIFY_FAILED":
         detail = getattr(error, "verify_message", "") or reason
         return f"its certificate is not trusted ({detail}); name who vouches for it (tls=, --ca)"
-    if not said:
-        said = type(error).__name__
-    if said == CLOSED and url.startswith("palio://"):
-        return f"{said} before it said a word; if it wants TLS, the address is palios://"
-    return said
+    if text == CLOSED and url.startswith("palio://"):
+        return f"{text} without an answer; if it wants TLS, the address is palios://"
+    return text

@@ -1,7 +1,7 @@
-"""How large a batch may be, and larger ones in parts.
+"""Limits on the size of a batch, and division of larger ones.
 
-Who publishes a large batch sends it in several messages (`parts`). A broker takes a message of many
-events row by row (`part_of`): its sender counts one message all the same, see `Stream.begun`.
+A publisher sends a large batch in several messages (`parts`). A broker processes a message of many
+events in slices of rows (`part_of`); for the stream it is still one message (`Stream.begun`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from palio.protocol.limits import (
 from palio.protocol.messages import Forward, Message, Publish, pack_mask, unpack_mask
 
 PART_BYTES: Final = MAX_FRAME_BYTES // 4
-"""A batch of more leaves in parts, so that one message does not fill a frame."""
+"""A larger batch is sent in parts, so that one message does not fill a frame."""
 
 
 def check_size(rows: int, columns: int, nbytes: int) -> None:
-    """Refuse (`LimitExceeded`) what is more than one message may publish.
+    """Refuse (`LimitExceeded`) more than one message may publish.
 
     >>> check_size(rows=1_000, columns=10, nbytes=80_000)
     """
@@ -42,7 +42,7 @@ def check_size(rows: int, columns: int, nbytes: int) -> None:
 
 
 def check_chunk(rows: int, columns: int, nbytes: int) -> None:
-    """Refuse (`LimitExceeded`) what is more than a front takes at once, to be published in parts.
+    """Refuse (`LimitExceeded`) more than a front end accepts at once and publishes in parts.
 
     >>> check_chunk(rows=100_000, columns=10, nbytes=8_000_000)
     """
@@ -52,7 +52,7 @@ def check_chunk(rows: int, columns: int, nbytes: int) -> None:
 
 
 def check_texts(parcel: Parcel) -> None:
-    """Refuse (`LimitExceeded`) events of which one has more text than any may have.
+    """Refuse (`LimitExceeded`) events if one has more text than `MAX_EVENT_TEXT_BYTES`.
 
     >>> check_texts(Parcel("p", pa.record_batch({"x": ["a"], "y": [b"b"]})))
     """
@@ -68,9 +68,9 @@ def check_texts(parcel: Parcel) -> None:
 
 
 def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of which each is one message; none for a batch without rows.
+    """Yield a batch in parts, each for one message; none if it has no rows.
 
-    >>> [len(each) for each in parts(pa.record_batch({"x": range(MAX_BATCH_ROWS + 2)}))]
+    >>> [len(part) for part in parts(pa.record_batch({"x": range(MAX_BATCH_ROWS + 2)}))]
     [8193, 8193]
     """
     nbytes, rows = batch.nbytes, batch.num_rows
@@ -87,26 +87,30 @@ def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _check_bytes(rows: int, nbytes: int) -> None:
-    what = "a batch in bytes, with a number and a time for each event"
-    _check(what, "MAX_BATCH_BYTES", MAX_BATCH_BYTES, nbytes + STAMP_BYTES * rows)
+    quantity = "a batch in bytes, with a number and a time for each event"
+    _check(quantity, "MAX_BATCH_BYTES", MAX_BATCH_BYTES, nbytes + STAMP_BYTES * rows)
 
 
 def _check(
-    what: str, limit: str, maximum: int, actual: int, remedy: str = "make it smaller or split it"
+    quantity: str,
+    limit: str,
+    maximum: int,
+    actual: int,
+    remedy: str = "make it smaller or split it",
 ) -> None:
     if actual > maximum:
-        raise LimitExceeded(what, limit=limit, maximum=maximum, actual=actual, remedy=remedy)
+        raise LimitExceeded(quantity, limit=limit, maximum=maximum, actual=actual, remedy=remedy)
 
 
 Divisible: TypeAlias = Publish | Forward
-"""May be taken in parts, unless it goes a way of its own."""
+"""Messages that may be processed in slices (`is_divisible`)."""
 
 _Divisible = TypeVar("_Divisible", Publish, Forward)
 
 
 def is_divisible(message: Message) -> TypeGuard[Divisible]:
-    """Return whether its rows may be taken one after the other. What is addressed to some brokers,
-    or goes round a broken link, is known to them by its number.
+    """Return whether the rows of a message may be processed in slices. Not those of an addressed or
+    rerouted message, as other brokers identify it by its number.
     """
     if isinstance(message, Forward):
         return message.detour is None and message.addressed is None
@@ -114,9 +118,7 @@ def is_divisible(message: Message) -> TypeGuard[Divisible]:
 
 
 def mark_of(message: Divisible) -> tuple[object, ...]:
-    """By what a message is known again: whose events it has, the first, how many, their shape, and
-    their size.
-    """
+    """Return the identity of a message, by which its retransmission is recognized."""
     parcel = message.parcel
     if isinstance(message, Publish):
         first = message.first_seq
@@ -126,7 +128,7 @@ def mark_of(message: Divisible) -> tuple[object, ...]:
 
 
 def part_of(message: _Divisible, first: int, end: int) -> _Divisible:
-    """The rows of a message from one to before another, as a message that says just that.
+    """Return a range of rows of a message as a message.
 
     >>> import pyarrow as pa
     >>> from palio.protocol.messages import Parcel

@@ -234,7 +234,7 @@ class ClientCore:
         if session is self.session:
             self._application.disconnected()
 
-    def hear(self, session: ClientSession, message: Message) -> None:
+    def process(self, session: ClientSession, message: Message) -> None:
         """Process a message of a broker."""
         self._handlers[type(message)](session, message)
 
@@ -255,7 +255,7 @@ class ClientCore:
         if SEQ not in named or TIME not in named:
             raise IllegalMessage("the broker", f"events without {SEQ} and {TIME}")
         if message.subscriptions is not None and len(parcel) != 1:
-            raise IllegalMessage("the broker", "several events, and for whom they are")
+            raise IllegalMessage("the broker", "the subscriptions of several events")
         if message.entry:
             if session is self.session:  # entries of the old broker have numbers of another queue
                 self._application.deliver_durable(message)
@@ -265,7 +265,7 @@ class ClientCore:
             fresh = self._crossing.first_time(message)
             if fresh is not None:
                 self._dispatch(fresh)
-            if self._crossed_at is not None and session.heard_at >= self._crossed_at:
+            if self._crossed_at is not None and session.received_at >= self._crossed_at:
                 self._crossing = None
 
     def _dispatch(self, message: Deliver) -> None:

@@ -35,13 +35,13 @@ from palio.errors import (
 from palio.protocol.addresses import why_not
 from palio.protocol.failures import farewell, is_final
 from palio.protocol.limits import (
+    ACK_DELAY_S,
     BACKOFF_MAX_S,
     BACKOFF_MIN_S,
     DIAL_S,
     GREETING_S,
     HEARTBEAT_S,
     MOST_TOGETHER,
-    SEEN_AFTER_S,
     SILENT_BEATS,
     TOGETHER_CHARS,
 )
@@ -61,8 +61,8 @@ from palio.protocol.portions import chars_together
 from palio.protocol.streams import Stream
 from palio.protocol.transitions import ALLOWED, Speaker, State
 
-_GREETS: Final = ALLOWED[Speaker.BROKER, State.GREETING]
-_SAYS: Final = ALLOWED[Speaker.BROKER, State.ESTABLISHED]
+_IN_HANDSHAKE: Final = ALLOWED[Speaker.BROKER, State.GREETING]
+_ACCEPTED: Final = ALLOWED[Speaker.BROKER, State.ESTABLISHED]
 
 
 class Stage(Enum):
@@ -110,7 +110,7 @@ class Owner(Protocol):
     def renewed(self, session: ClientSession, *, is_first: bool) -> None:
         """Declare all state to the broker, which has none. `is_first`: nor had any before."""
 
-    def hear(self, session: ClientSession, message: Message) -> None:
+    def process(self, session: ClientSession, message: Message) -> None:
         """Process a sequenced message; raise `IllegalMessage` to reject it."""
 
     def flow(self, session: ClientSession) -> None:
@@ -141,7 +141,7 @@ class ClientSession:
         """`returns`: the session redials after its connection breaks; else it ends with it.
         `paced` is called for each sequenced message that arrived: the shell then sends the acks, by
         the pace of its consumer. Without it the session sends them. `soon` is called when the first
-        of several messages is held back for one frame: the shell calls `go_on` in a moment.
+        of several messages is held back for one frame: the shell calls `flush` in a moment.
         """
         self.urls = list(urls)
         """The addresses to try, first the one that answered last."""
@@ -154,7 +154,7 @@ class ClientSession:
         self.id = hello.session
         self.wake_at = inf
         """The time at which `tick` is due."""
-        self.heard_at = 0.0
+        self.received_at = 0.0
         """The time of the last message from the broker."""
         self.stream.received = hello.received
         self._connector = connector
@@ -175,7 +175,7 @@ class ClientSession:
         self._pause_s = BACKOFF_MIN_S
         self._heartbeat_s = HEARTBEAT_S
         self._beat_at = inf
-        self._seen_at = inf
+        self._ack_at = inf
 
     @property
     def is_connected(self) -> bool:
@@ -189,7 +189,7 @@ class ClientSession:
         `retry_s` again and again, as after a connection broke.
         """
         if self.stage is Stage.ENDED:
-            raise Closed("the session has ended; connect anew")
+            raise Closed("the session has ended; connect again")
         if self.stage is Stage.ESTABLISHED or (self._opens and self._is_trying):
             return
         if self._is_trying:  # abort the round of a reconnection, whose failure would not be raised
@@ -210,7 +210,7 @@ class ClientSession:
     def end(self, error: PalioError | None = None) -> None:
         """End the session for good, and report `error` to its owner."""
         if self.stage is not Stage.ENDED:
-            error = error or Closed("the client is closed; connect anew")
+            error = error or Closed("the client is closed; connect again")
             opens = self._opens
             self._leave(Stage.ENDED, Bye("closed"))
             if opens:
@@ -302,7 +302,7 @@ class ClientSession:
     def _leave(self, stage: Stage, last: Bye | None = None) -> None:
         """Close the connection, with `last` as its last message if it is established."""
         before, self.stage = self.stage, stage
-        self.wake_at = self._beat_at = self._seen_at = inf
+        self.wake_at = self._beat_at = self._ack_at = inf
         self._opens = False
         if before is Stage.ESTABLISHED and last is not None:
             self._connector.send(last)
@@ -312,20 +312,20 @@ class ClientSession:
     # --- the handshake ---
 
     def _greeted(self, message: Message, now: float) -> None:
-        if type(message) not in _GREETS:
-            what = f"{type(message).__name__} before its Welcome"
-            self._failed(IllegalMessage("the broker", what), now)
+        if type(message) not in _IN_HANDSHAKE:
+            problem = f"{type(message).__name__} before its Welcome"
+            self._failed(IllegalMessage("the broker", problem), now)
         elif isinstance(message, Bye):
             self._failed(farewell(message), now)
         elif isinstance(message, Ping):
             self._connector.send(Pong())
         elif isinstance(message, Welcome):
             try:
-                unseen = self._welcomed(message)
+                unacked = self._welcomed(message)
             except IllegalMessage as error:
                 self._failed(error, now)
             else:
-                self._begin(message, unseen, now)
+                self._begin(message, unacked, now)
 
     def _welcomed(self, welcome: Welcome) -> list[Message]:
         """Return the messages to retransmit: those that the broker of a resumed session lacks."""
@@ -340,15 +340,15 @@ class ClientSession:
             stream.take_up(welcome.received)
         return stream.resume(welcome.received)
 
-    def _begin(self, welcome: Welcome, unseen: list[Message], now: float) -> None:
+    def _begin(self, welcome: Welcome, unacked: list[Message], now: float) -> None:
         is_first, self._is_new = self._is_new, False
         self.stage = Stage.ESTABLISHED
         self._opens = False
         self.id, self.broker, self.publisher = welcome.session, welcome.name, welcome.publisher
         self._heartbeat_s = welcome.heartbeat_s or HEARTBEAT_S
-        self.heard_at = now
+        self.received_at = now
         self._beat_at = self.wake_at = now + self._heartbeat_s
-        for message in unseen:  # before any new message, as the stream is ordered
+        for message in unacked:  # before any new message, as the stream is ordered
             self._connector.send(message)
         if not welcome.resumed:
             self._owner.renewed(self, is_first=is_first)
@@ -365,18 +365,18 @@ class ClientSession:
         if self._soon is not None and isinstance(message, Subscribe):
             chars = chars_together(message)
             if self._together and self._together_chars + chars > TOGETHER_CHARS:
-                self.go_on()
+                self.flush()
             self._together.append(message)
             self._together_chars += chars
             if len(self._together) == MOST_TOGETHER:
-                self.go_on()
+                self.flush()
             elif len(self._together) == 1:
                 self._soon()
         else:
-            self.go_on()
+            self.flush()
             self._send(message)
 
-    def go_on(self) -> None:
+    def flush(self) -> None:
         """Send the subscriptions that were held back."""
         if self._together:
             together = self._take_together()
@@ -391,14 +391,14 @@ class ClientSession:
         if self.stage is Stage.ESTABLISHED:
             self._connector.send(message)
 
-    def say_seen(self, count: int) -> None:
+    def send_ack(self, count: int) -> None:
         """Ack the first `count` messages of the broker, where the shell sends acks (`paced`)."""
         if self.stage is Stage.ESTABLISHED:
             self._connector.send(StreamAck(count))
 
     def receive(self, message: Message, now: float) -> None:
         """Process a message from the connection."""
-        self.heard_at = now
+        self.received_at = now
         if self.stage is Stage.ESTABLISHED:
             try:
                 self._take(message, now)
@@ -409,10 +409,10 @@ class ClientSession:
 
     def _take(self, message: Message, now: float) -> None:
         kind = type(message)
-        if kind not in _SAYS:
-            raise IllegalMessage("the broker", f"{kind.__name__}, which no client is told")
+        if kind not in _ACCEPTED:
+            raise IllegalMessage("the broker", f"{kind.__name__}, which is not for clients")
         if kind not in UNCOUNTED:
-            self._owner.hear(self, message)
+            self._owner.process(self, message)
             is_due = self.stream.arrive(message)
             if self._paced is not None:
                 self._paced()
@@ -434,9 +434,9 @@ class ClientSession:
         ack = self.stream.ack() if is_due else None
         if ack is not None:
             self._connector.send(ack)
-        elif self._seen_at == inf:
-            self._seen_at = now + SEEN_AFTER_S
-            self.wake_at = min(self._seen_at, self._beat_at)
+        elif self._ack_at == inf:
+            self._ack_at = now + ACK_DELAY_S
+            self.wake_at = min(self._ack_at, self._beat_at)
 
     def _cannot_take(self, error: IllegalMessage, now: float) -> None:
         """Reject a message, which does not count as arrived.
@@ -469,19 +469,19 @@ class ClientSession:
         elif self._is_trying:
             self._failed(TimeoutError(), now)
         elif self.stage is Stage.ESTABLISHED:
-            if now >= self._seen_at:
-                self._seen_at = inf
+            if now >= self._ack_at:
+                self._ack_at = inf
                 ack = self.stream.ack()
                 if ack is not None:
                     self._connector.send(ack)
             if now >= self._beat_at:
                 self._beat(now)
             if self.stage is Stage.ESTABLISHED:
-                self.wake_at = min(self._seen_at, self._beat_at)
+                self.wake_at = min(self._ack_at, self._beat_at)
 
     def _beat(self, now: float) -> None:
         """Ping an idle broker, and drop the connection to one that has timed out."""
-        silent_s = now - self.heard_at
+        silent_s = now - self.received_at
         if silent_s >= SILENT_BEATS * self._heartbeat_s:
             self._break(Unreachable(f"nothing came for {silent_s:.0f} s"), now)
             return

@@ -75,9 +75,9 @@ class DedupWindow:
         blocks = self._blocks.pop(publisher, {})
         self._blocks[publisher] = blocks  # the most recently used publisher is last
         for first, last in runs(numbers, BLOCK):
-            place = first // BLOCK
-            blocks[place] = _shared(blocks.get(place, 0) | _range(first, last))
-        for place in sorted(blocks)[:-WINDOW_BLOCKS]:
-            del blocks[place]
+            block = first // BLOCK
+            blocks[block] = _shared(blocks.get(block, 0) | _range(first, last))
+        for block in sorted(blocks)[:-WINDOW_BLOCKS]:
+            del blocks[block]
         if len(self._blocks) > MAX_PUBLISHERS:  # evict the least recently used
             del self._blocks[next(iter(self._blocks))]

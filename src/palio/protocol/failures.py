@@ -34,8 +34,9 @@ def class_of(kind: str) -> type[PalioError]:
     >>> class_of("NotPermitted").__name__, class_of("annotations").__name__
     ('NotPermitted', 'PalioError')
     """
-    found = getattr(errors, kind, PalioError)
-    return found if isinstance(found, type) and issubclass(found, PalioError) else PalioError
+    # The other end chose the name: it may be that of a module, or of no error.
+    named = getattr(errors, kind, PalioError)
+    return named if isinstance(named, type) and issubclass(named, PalioError) else PalioError
 
 
 def error_of(failure: Failure) -> PalioError:
@@ -57,12 +58,12 @@ def farewell(bye: Bye) -> PalioError:
 
     >>> farewell(Bye("NotAuthenticated", "the token has expired"))
     NotAuthenticated('the token has expired')
-    >>> farewell(Bye("closed", "the broker is going down"))
-    Unreachable('the broker said goodbye: the broker is going down')
+    >>> farewell(Bye("closed", "it shuts down"))
+    Unreachable('the broker closed the session: it shuts down')
     """
     if hasattr(errors, bye.code):
         return error_of(Failure(bye.code, bye.reason))
-    return Unreachable(f"the broker said goodbye: {bye.reason or bye.code}")
+    return Unreachable(f"the broker closed the session: {bye.reason or bye.code}")
 
 
 def is_final(error: Exception) -> TypeGuard[PalioError]:

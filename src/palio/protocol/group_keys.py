@@ -1,9 +1,8 @@
-"""`GroupKey`: the secret of all brokers that send each other datagrams, and the keys made of it.
+"""`GroupKey`: the secret of all brokers that send each other datagrams, and the keys derived of it.
 
-A *stream* is what one incarnation of one sender sends under one plan. It has a name of 12 bytes
-that tells nothing to who does not have the secret, and a key of its own, derived from the secret
-and that name (HKDF). A keyed check beside the name keeps out who made one up, before anything is
-derived.
+A *stream* is all datagrams that one incarnation of a sender sends under one plan. It has a name of
+12 bytes, which reveals nothing without the secret, and a key of its own, derived from the secret
+and the name (HKDF). A keyed check beside the name rejects invented names before a key is derived.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NAME_BYTES: Final = 12
 _CHECK_BYTES: Final = 4
 
 STREAM_BYTES: Final = 1 + _NAME_BYTES + _CHECK_BYTES
-"""The head of a datagram: the version of its form, the name of its stream, the check."""
+"""The head of a datagram: the version of its format, the name of its stream, the check."""
 
 _VERSION: Final = b"\x01"
 
@@ -39,7 +38,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """A secret of 32 bytes. Who has it may receive and send everything.
+    """A secret of 32 bytes. Its holders may receive and send all datagrams.
 
     >>> GroupKey.read("00" * 32) == UNSHARED
     True
@@ -56,7 +55,7 @@ class GroupKey:
 
     @classmethod
     def read(cls, text: str) -> GroupKey:
-        """The key that a file holds in hexadecimal or base64."""
+        """Return the key of a file, in hexadecimal or base64."""
         text = text.strip()
         try:
             if len(text) == 2 * _SECRET_BYTES:
@@ -71,7 +70,7 @@ class GroupKey:
 
 
 UNSHARED: Final = GroupKey(bytes(_SECRET_BYTES))
-"""For brokers of one machine that have no secret: it keeps out accidents, and nobody."""
+"""For brokers of one machine without a secret: it keeps out accidents, not attackers."""
 
 
 class Ciphers:
@@ -91,15 +90,15 @@ class Ciphers:
     def stream(self, salt: bytes, source: str, incarnation: int, plan: int) -> bytes:
         """Return the head of the datagrams of a stream.
 
-        `salt` is random, and new for each who begins to send: if an incarnation should be numbered
-        twice, which its clock may do, the two have different keys all the same.
+        `salt` is random, and new for each start of a sender. So two starts have different keys even
+        if a clock that was set back gives both the same incarnation: a nonce is never reused.
         """
         about = _encode((salt, source, incarnation, plan))
         name = blake2s(about, key=self._naming, digest_size=_NAME_BYTES).digest()
         return _VERSION + name + self._check(_VERSION + name)
 
     def knows(self, stream: bytes) -> bool:
-        """Return whether who made this has the secret, or has heard it from who has."""
+        """Return whether a holder of the secret made this head; it may be replayed."""
         name, check = stream[:-_CHECK_BYTES], stream[-_CHECK_BYTES:]
         return name[:1] == _VERSION and hmac.compare_digest(self._check(name), check)
 

@@ -1,7 +1,7 @@
-"""Events from another broker, a client or a disk, checked before anybody reads them.
+"""Checks of events from another broker, a client or a disk, before they are used.
 
-The checks are the same whichever way events come: by a link, by a datagram, as an Arrow stream, or
-as a row of a journal. What is in Arrow comes through `palio.model.untrusted`.
+The checks are the same for all sources: a link, a datagram, an Arrow stream, or a row of a journal.
+Arrow data is read by `palio.model.untrusted`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from palio.protocol.limits import (
 
 
 def read_shape(message: bytes) -> Shape:
-    """The shape of an Arrow schema message; `ValueError` as for `legal_shape`.
+    """Return the shape of an Arrow schema message; `ValueError` as for `legal_shape`.
 
     >>> read_shape(pa.schema([("x", pa.int64())]).serialize().to_pybytes())
     Shape(x)
@@ -35,7 +35,7 @@ def read_shape(message: bytes) -> Shape:
 
 
 def legal_shape(schema: pa.Schema) -> Shape:
-    """The shape of a schema; `ValueError` if it has names or types that no event has.
+    """Return the shape of a schema; `ValueError` if it has names or types that no event has.
 
     >>> legal_shape(pa.schema([("x", pa.int64())]))
     Shape(x)
@@ -49,7 +49,7 @@ def legal_shape(schema: pa.Schema) -> Shape:
 
 
 def lone_parcel(publisher: str, shape: Shape, values: Any) -> Parcel:
-    """One event of its values, in the order of its shape; `ValueError` if they are of another.
+    """Return a single event of values in the order of its shape; `ValueError` if they do not fit.
 
     >>> lone_parcel("p", Shape(pa.schema([("x", pa.int64())])), [1]).event
     {'x': 1}
@@ -60,7 +60,7 @@ def lone_parcel(publisher: str, shape: Shape, values: Any) -> Parcel:
 
 
 def batch_parcel(publisher: str, shape: Shape, message: bytes) -> Parcel:
-    """The events of an Arrow batch message; `ValueError` if it is none.
+    """Return the events of an Arrow batch message; `ValueError` if it is none.
 
     >>> batch = pa.record_batch({"x": [1, 2]})
     >>> len(batch_parcel("p", Shape(batch.schema), batch.serialize().to_pybytes()))
@@ -73,13 +73,13 @@ def batch_parcel(publisher: str, shape: Shape, message: bytes) -> Parcel:
 def stream_batches(stream: bytes) -> Iterator[pa.RecordBatch]:
     """Read the batches of a client's Arrow stream, one by one; `InvalidInput` if it is none.
 
-    All together they are no more than a front takes at once (`check_chunk`).
+    All together they are no more than a front end accepts at once (`check_chunk`).
 
     >>> sink = pa.BufferOutputStream()
     >>> batch = pa.record_batch({"x": pa.array([1, 2], pa.int8())})
     >>> with pa.ipc.new_stream(sink, batch.schema) as writer:
     ...     writer.write_batch(batch)
-    >>> [str(each.schema) for each in stream_batches(sink.getvalue().to_pybytes())]
+    >>> [str(batch.schema) for batch in stream_batches(sink.getvalue().to_pybytes())]
     ['x: int64']
     """
     try:
@@ -98,7 +98,7 @@ def stream_batches(stream: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def check_numbered(sender: object, parcel: Parcel) -> None:
-    """Refuse (`IllegalMessage`) events that no broker can have numbered and dated."""
+    """Refuse (`IllegalMessage`) events without valid numbers and times, which brokers stamp."""
     try:
         check_stamps(parcel)
     except ValueError as error:
@@ -106,10 +106,10 @@ def check_numbered(sender: object, parcel: Parcel) -> None:
 
 
 def check_stamps(parcel: Parcel) -> None:
-    """Refuse (`ValueError`) events that no broker can have taken, numbered and dated."""
+    """Refuse (`ValueError`) events without valid numbers and times, or beyond the limits."""
     check_texts(parcel)
     if len(parcel.publisher) > MAX_PUBLISHER_CHARS:
-        raise ValueError("events of a publisher that nobody is called")
+        raise ValueError("events of a publisher whose name is too long")
     seq_at, time_at = parcel.shape.system_columns
     if seq_at < 0 or time_at < 0:
         raise ValueError(f"events without {SEQ} or {TIME}")
@@ -129,7 +129,9 @@ def check_stamps(parcel: Parcel) -> None:
 
 
 def _check_size(rows: int, columns: int, _nbytes: int) -> None:
-    """Refuse what no end makes; a client that publishes a little more is told so by the broker."""
+    """Refuse sizes that no end makes. A broker refuses a client's batch that is only a little too
+    large by an error, without closing the connection.
+    """
     if rows > MAX_BATCH_ROWS:
         raise ValueError(f"a batch of {rows} rows; {MAX_BATCH_ROWS} is the most (MAX_BATCH_ROWS)")
     most = MAX_BATCH_CELLS + SYSTEM_COLUMNS * rows

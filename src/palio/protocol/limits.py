@@ -87,15 +87,15 @@ MAX_SHAPES: Final = 1_024
 WINDOW_BYTES: Final = 4 << 20
 """Bytes in flight to one receiver, sent and not yet acked."""
 
-SEEN_EVERY_BYTES: Final = 256 << 10
+ACK_EVERY_BYTES: Final = 256 << 10
 """A receiver acks at least this often, and when it falls idle."""
 
-SEEN_EVERY_ROUTES: Final = 8
+ACK_EVERY_ROUTES: Final = 8
 """A broker also acks after this many messages of its peer's router."""
 
 ROUTES_UNDER_WAY: Final = 32
 """With this many router messages in flight the link is busy: further updates wait, and are joined.
-Several times `SEEN_EVERY_ROUTES`, so that a link is busy only if the other end lags by a round trip
+Several times `ACK_EVERY_ROUTES`, so that a link is busy only if the other end lags by a round trip
 or by work. Few, so that a slow link has little queued before the last value."""
 
 HEARTBEAT_S: Final = 5.0
@@ -104,7 +104,7 @@ HEARTBEAT_S: Final = 5.0
 SILENT_BEATS: Final = 3
 """A connection idle for this many heartbeats has timed out."""
 
-SEEN_AFTER_S: Final = 0.01
+ACK_DELAY_S: Final = 0.01
 """The longest delay of a client's ack."""
 
 DIAL_S: Final = 5.0
@@ -192,7 +192,7 @@ SHAPES_BYTES: Final = 32 << 20
 _YEARS: Final = round(MAX_SECONDS / (365 * 86_400))
 
 
-def check_seconds(given: object, what: str, *, least: float = 0.0) -> float:
+def check_seconds(given: object, name: str, *, least: float = 0.0) -> float:
     """Return a duration as a float, or raise if it is not from `least` up; `what` names it.
 
     >>> check_seconds(90, "lease_s")
@@ -205,7 +205,7 @@ def check_seconds(given: object, what: str, *, least: float = 0.0) -> float:
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
     if not is_number or not least <= given <= MAX_SECONDS:  # type: ignore[operator]  # a number
         raise InvalidInput(
-            f"{what} is {given!r:.40}; it is a number of seconds from {least:g} to "
+            f"{name} is {given!r:.40}; it is a number of seconds from {least:g} to "
             f"{MAX_SECONDS:.0f} ({_YEARS} years, MAX_SECONDS)"
         )
     return float(given)  # type: ignore[arg-type]  # a number

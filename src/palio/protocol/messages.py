@@ -68,11 +68,11 @@ __all__ = [
     "Facts",
     "Failed",
     "Failure",
-    "FlowStands",
+    "FlowAcks",
+    "FlowStatus",
     "Forward",
     "Gap",
     "Gaps",
-    "Heard",
     "Hello",
     "Message",
     "Parcel",
@@ -572,7 +572,7 @@ class Forward(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     addressed: Addressed | None = None
 
 
-class FlowStands(msgspec.Struct, frozen=True, tag=True):
+class FlowStatus(msgspec.Struct, frozen=True, tag=True):
     """Report a flow's state to its receiver (`palio.multicast.outflow.FlowState`)."""
 
     sender: str
@@ -591,7 +591,7 @@ Range: TypeAlias = tuple[Number, Number]
 """The first and the last number of a range."""
 
 
-class Heard(msgspec.Struct, frozen=True, tag=True):
+class FlowAcks(msgspec.Struct, frozen=True, tag=True):
     """Ack a flow's events to its sender (`palio.multicast.inflows.FlowAck`)."""
 
     receiver: str
@@ -814,8 +814,8 @@ Message: TypeAlias = (
     | Ended
     | Route
     | Forward
-    | FlowStands
-    | Heard
+    | FlowStatus
+    | FlowAcks
     | Carry
     | EntriesStored
     | Adopt

@@ -2,7 +2,7 @@
 
 The tables that a broker sends to a peer grow with its clients. The size of a frame and the work of
 one step are limited. A receiver applies each portion of a `Batch` on arrival, so it briefly has the
-beginning of a new table alone. The first portion marks the table as new. The last one bears the
+beginning of a new table alone. The first portion marks the table as new. The last one has the
 wave, so that a settled wave covers the whole table. A receiver reassembles a `Flood` with a version
 before it applies it.
 """
@@ -61,24 +61,24 @@ def _with_held(control: Resume | Returned) -> Iterator[Route]:
 def cut(control: Batch | Flood, most: int = PORTION) -> Iterator[Route]:
     """Divide a table into messages of at most `most` requests."""
     requests = control.requests
-    goes_on = isinstance(control, Flood) and control.more
+    has_more = isinstance(control, Flood) and control.more
     for start, end in _parts(requests, most):
         wave = control.wave if end == len(requests) else None
         fresh = control.fresh and start == 0
         part = replace(control, requests=requests[start:end], fresh=fresh, wave=wave)
         if isinstance(part, Flood) and part.version:
-            part = replace(part, more=goes_on or end < len(requests))
+            part = replace(part, more=has_more or end < len(requests))
         yield Route(part)
 
 
 def _parts(items: tuple[_Item, ...], most: int) -> Iterator[tuple[int, int]]:
     """Yield slices within `PORTION_BYTES`, of at least one item and at most `most`."""
     start = size = 0
-    for at, item in enumerate(items):
+    for index, item in enumerate(items):
         weight = len(_encoder.encode(item))
-        if at > start and (size + weight > PORTION_BYTES or at - start == most):
-            yield start, at
-            start, size = at, 0
+        if index > start and (size + weight > PORTION_BYTES or index - start == most):
+            yield start, index
+            start, size = index, 0
         size += weight
     yield start, len(items)
 

@@ -1,10 +1,10 @@
-"""`Publications`: what a client has published and its broker has not answered.
+"""`Publications`: the events that a client has published and its broker has not answered.
 
-Each publication has numbers that follow those before it. The broker answers by number: `Accepted`
-for everything of one level (`LEVELS`) up to a number, `Refused` for a range of events,
-before they are accepted. If the session is lost, durable publications go again under their old
-numbers, by which brokers tell what came before; of others nobody knows whether they were published.
-While a client moves, durable ones go to the new broker too, and the old one answers for the others.
+Events are numbered in sequence. The broker answers by number: `Accepted` for all events of one
+level (`LEVELS`) up to a number, `Refused` for a range of events, before they are accepted. If the
+session is lost, durable events are retransmitted under their old numbers, by which brokers drop
+duplicates. Whether other events were published remains unknown. While a client moves, durable
+events go to the new broker too, and the old one answers for the others.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _UNKNOWN: Final = (
 
 
 class Receipt(Protocol):
-    """Whoever waits for the answer to events that were published together."""
+    """A callback for the answer to events that were published together."""
 
     first: int
     last: int
 
     def refuse(self, refused: Refused) -> None:
-        """The broker does not take some of these events; the others are answered later."""
+        """Note that the broker refuses some of these events; the others are answered later."""
 
     def fail(self, error: PalioError) -> None:
-        """Nothing is known of these events, or they cannot be published; told before `answer`."""
+        """Note, before `answer`, that the outcome is unknown or that publishing failed."""
 
     def answer(self, level: str) -> None:
-        """The end: the broker holds what was not refused, or `fail` has said why not."""
+        """Note the end: the broker has all events not refused, unless `fail` was called."""
 
 
 class _Flight:
-    """A parcel on its way, and the receipts for its events."""
+    """A parcel in flight, and the receipts for its events."""
 
     __slots__ = ("durable", "first", "is_last", "is_sent", "last", "nbytes", "parcel", "receipts")
 
@@ -68,15 +68,15 @@ class _Flight:
         self.first = first
         self.last = first + len(parcel) - 1
         if parcel.values is None:
-            _ = parcel.payload  # to add up what a batch takes costs more than to write it
+            _ = parcel.payload  # to add up the size of a batch costs more than to encode it
         self.nbytes = parcel.nbytes
         self.receipts = receipts
         self.is_sent = False
-        """True if the broker of now was sent it."""
+        """True if it was sent to the present broker."""
 
 
 class Publications:
-    """Parcels on their way, in the order of their numbers.
+    """Parcels in flight, in the order of their numbers.
 
     >>> sent = []
     >>> publications = Publications(sent.append)
@@ -91,9 +91,9 @@ class Publications:
         self._window = window
         self._flights: dict[StoredAt, deque[_Flight]] = _no_flights()
         self._behind: deque[_Flight] = deque()
-        """Publications that are not durable and were sent to the broker that is being left."""
+        """Live publications that were sent to the broker that is being left."""
         self._is_crossing = False
-        """True until that one is left."""
+        """True until that broker is left."""
         self._unanswered_bytes = 0
 
     @property
@@ -103,13 +103,13 @@ class Publications:
 
     @property
     def oldest(self) -> int:
-        """The number of the first event that has no answer: that of the next, if all have."""
+        """The number of the first event without an answer; of the next event, if all have one."""
         waiting = (*self._flights.values(), self._behind)
         return min((flights[0].first for flights in waiting if flights), default=self.next)
 
     @property
     def is_idle(self) -> bool:
-        """True if everything that was sent has been answered."""
+        """True if all events were answered."""
         return self.oldest == self.next
 
     def publish(
@@ -120,8 +120,8 @@ class Publications:
         durable: StoredAt,
         is_last: bool = True,
     ) -> None:
-        """Send events under the next numbers. Unless more of a publication follows (`is_last`),
-        their answer is the end of these receipts.
+        """Send events under the next numbers. If no more events of their publication follow
+        (`is_last`), their answer ends the receipts.
         """
         flight = _Flight(parcel, self.next, receipts, durable=durable, is_last=is_last)
         self.next = flight.last + 1
@@ -133,15 +133,15 @@ class Publications:
     # --- answers ---
 
     def accepted(self, message: Accepted, *, behind: bool = False) -> None:
-        """The broker holds what was published at one level up to a number; `behind`: the one that
-        is being left.
+        """Take an answer: the broker has the events of one level up to a number. `behind`: it is
+        the broker that is being left.
         """
         for stored_at, flights in self._of(behind=behind):
             while flights and LEVELS[stored_at] == message.level and flights[0].last <= message.seq:
                 self._land(flights.popleft(), message.level)
 
     def refused(self, message: Refused, *, behind: bool = False) -> None:
-        """The broker does not take some events; whoever offered them is informed when they land."""
+        """Note that the broker refuses some events; their receipts end with the answer."""
         first, last = message.first_seq, message.last_seq
         for _, flights in self._of(behind=behind):
             for flight in flights:
@@ -171,23 +171,23 @@ class Publications:
     # --- the session ---
 
     def begin(self) -> None:
-        """The first session stands: what was published before it goes now."""
+        """Send the events that were published before the first session."""
         self._send_all(chain(*self._flights.values()))
 
     def _send_all(self, flights: Iterable[_Flight]) -> None:
-        assert not self._is_crossing, "events that went by the broker before would be overtaken"
-        for flight in sorted(flights, key=lambda each: each.first):
+        assert not self._is_crossing, "these would overtake events sent to the old broker"
+        for flight in sorted(flights, key=lambda flight: flight.first):
             flight.is_sent = True
             self._send(Publish(flight.parcel, flight.first, flight.durable))
 
     def renew(self) -> None:
-        """The broker has forgotten us: durable events go again, of others nobody knows."""
+        """Retransmit durable events to a broker without the session; others are unknown."""
         self.cross()
         self.left()
 
     def cross(self) -> None:
-        """Another broker counts from now on. Until the one before is `left` nothing goes to it: a
-        later event there would overtake earlier ones, which receivers would drop as old.
+        """Begin a move to another broker. Nothing is sent to it until the old one is `left`: later
+        events there would overtake earlier ones, which receivers would drop as duplicates.
         """
         live = self._flights[False]
         self._behind += (flight for flight in live if flight.is_sent)
@@ -197,8 +197,8 @@ class Publications:
         self._is_crossing = True
 
     def left(self) -> None:
-        """The broker of before answers no more: durable events go again, to the broker of now; what
-        became of others is unknown.
+        """Complete a move: durable events are retransmitted to the new broker; the outcome of
+        others is unknown.
         """
         lost, self._behind = self._behind, deque()
         for flight in lost:
@@ -208,7 +208,7 @@ class Publications:
         self._send_all(flight for flight in waiting if not flight.is_sent)
 
     def end(self, error: PalioError) -> None:
-        """There will be no more answers."""
+        """Fail all events without an answer."""
         flights = [*self._behind, *chain(*self._flights.values())]
         self._flights, self._behind = _no_flights(), deque()
         for flight in flights:

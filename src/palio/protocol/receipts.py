@@ -1,14 +1,13 @@
-"""Track the acks that a durable subscription owes its broker, and the events it already has.
+"""Track the pending acks of a durable subscription, and the events it has received.
 
 A broker numbers the entries that it delivers. An acknowledgement covers all entries up to one, so
 it is sent once every event of the oldest entry, and of those after it, was handled.
 
 An event can come again: in a new session, where the broker redelivers unacknowledged entries; from
 another broker after a move, under other entry numbers and perhaps by another filter; and in the
-very session, where its publisher moved and retransmitted it to a second broker. So an event counts
-as known by its publisher's number from the moment that it came, and not only once it was handled
-(`came`). Its first copy keeps its place in the queue; the entry of the second one is acknowledged
-after it.
+very session, where its publisher moved and retransmitted it to a second broker. So duplicates are
+detected by the publisher's number as soon as an event arrives, not only once it was handled
+(`came`). The first copy keeps its place in the queue; the entry of the second is acked after it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Entry:
 
     def __init__(self, number: int, publisher: str, seqs: Numbers, count: int) -> None:
         self.number = number
-        """The entry to ack; 0 if a redelivered entry behind it bears the number."""
+        """The entry to ack; 0 if a redelivered entry behind it has the number."""
         self.publisher = publisher
         self.seqs = seqs
         self.open = count
@@ -65,17 +64,17 @@ class Receipt:
 class Receipts:
     """The delivered entries without an ack.
 
-    >>> said = []
-    >>> receipts = Receipts(said.append)
+    >>> acks = []
+    >>> receipts = Receipts(acks.append)
     >>> one, two = (receipts.expect(entry, "p", np.array([entry]), 1) for entry in (7, 8))
     >>> receipts.make(two, 1).give()  # the older one is still open
     >>> receipts.make(one, 1).give()
-    >>> said
+    >>> acks
     [8]
     """
 
-    def __init__(self, say: Callable[[int], None]) -> None:
-        self._say: Final = say
+    def __init__(self, send_ack: Callable[[int], None]) -> None:
+        self._send_ack: Final = send_ack
         self._entries: deque[Entry] = deque()
         self._awaited: dict[tuple[str, int], Entry] = {}
         """By publisher and number, unhandled events that a new session may redeliver."""
@@ -134,18 +133,18 @@ class Receipts:
     def _closed(self, entry: Entry) -> None:
         """Ack the oldest entries up to the first unfinished one."""
         if self._awaited:
-            for each in entry.identities():
-                self._awaited.pop(each, None)
+            for identity in entry.identities():
+                self._awaited.pop(identity, None)
         last = 0
         while self._entries and not self._entries[0].open:
             last = self._entries.popleft().number or last
         if last:
-            self._say(last)
+            self._send_ack(last)
 
 
-def _unsaid(_entry: int) -> None:
-    raise AssertionError("what is not durable has no entries")
+def _refuse_ack(_entry: int) -> None:
+    raise AssertionError("only a durable subscription has entries")
 
 
-NO_RECEIPTS: Final = Receipts(_unsaid)
+NO_RECEIPTS: Final = Receipts(_refuse_ack)
 """The receipts of a subscription that is not durable: always empty."""

@@ -1,7 +1,7 @@
-"""`Table`: what a client has asked of its broker: what stands, and what is not yet answered.
+"""`Table`: a client's requests to its broker: those in force, and those without an answer.
 
-When a session is renewed, everything is sent again from how things stand now, and those who wait
-for an answer get that of the new question.
+When a session is renewed, the table declares its present state to the broker. Callers that waited
+for an answer get that of the declaration.
 """
 
 from __future__ import annotations
@@ -59,25 +59,22 @@ Request: TypeAlias = (
 )
 
 Outcome: TypeAlias = Done | Answer | Failed | PalioError
-"""The outcome of a request: the broker's answer, or why there will be none."""
+"""The outcome of a request: the broker's answer, or the reason why there is none."""
 
 Waiter: TypeAlias = Callable[[Outcome], None]
-"""Whoever waits for an answer; it is called once."""
+"""A callback for the outcome of a request, called once."""
 
 _REFUSED: Final = 0
 
 DONE: Final = Done(0)
-"""The answer to a request that came true without one: what it was about is over."""
+"""The answer to a request that a new session made needless, such as the end of a subscription."""
 
 
 class Requests:
     """Open requests by their numbers.
 
-    A request is sent once, but a session that is renewed asks again for what several of them
-    together led to: so one answer may be for several waiters.
-
-    >>> requests, heard = Requests(), []
-    >>> requests.enter(Settle(0), heard.append)
+    >>> requests, outcomes = Requests(), []
+    >>> requests.enter(Settle(0), outcomes.append)
     Settle(id=1)
     >>> request, waiter = requests.take(1)
     >>> requests.take(1) is None  # its answer in a session that is over
@@ -90,81 +87,77 @@ class Requests:
         self._waiters: dict[int, Waiter] = {}
 
     def enter(self, request: Request, waiter: Waiter) -> Request:
-        """The request with a number of its own, whose answer is for this waiter."""
+        """Return the request with a new number; its answer is for this waiter."""
         number = next(self._numbers)
         numbered = self._open[number] = msgspec.structs.replace(request, id=number)
         self._waiters[number] = waiter
         return numbered
 
     def take(self, number: int) -> tuple[Request, Waiter] | None:
-        """A request that is answered, and who waits for that; it is open no longer."""
+        """Remove a request that was answered, and return it with its waiter."""
         request = self._open.pop(number, None)
         return None if request is None else (request, self._waiters.pop(number))
 
     def take_all(self) -> list[tuple[Request, Waiter]]:
-        """All that is open, in order; nothing is, from now on."""
+        """Remove and return all open requests, in order."""
         taken = list(zip(self._open.values(), self._waiters.values(), strict=True))
         self._open.clear()
         self._waiters.clear()
         return taken
 
     def end(self, error: PalioError) -> None:
-        """There will be no more answers."""
+        """Fail all open requests."""
         for _, waiter in self.take_all():
             waiter(error)
 
 
 class _Joined:
-    """Updates of one subscription that wait until the broker has answered some of those before."""
+    """Updates of one subscription, joined into one until an earlier one is answered."""
 
     def __init__(self, update: Update, waiter: Waiter) -> None:
         self.update = update
         self.waiters = [waiter]
 
     def join(self, update: Update, waiter: Waiter) -> None:
-        """A later one: its values count."""
+        """Join a later update, whose values take precedence."""
         values = {**self.update.values, **update.values}
         self.update = msgspec.structs.replace(self.update, values=values)
         self.waiters.append(waiter)
 
 
 class Table:
-    """Requests of a client to its broker: the subscriptions and advertisements that stand, as
-    they are now, and the requests that are open.
-    """
+    """The subscriptions and advertisements of a client as they are now, and its open requests."""
 
     def __init__(
         self,
         send: Callable[[Message], None],
         withdrawn: Callable[[Subscribe, PalioError], None],
     ) -> None:
-        """`withdrawn` is called with what stood and is over without having been asked for."""
+        """`withdrawn` is called with each subscription that the broker ended by itself."""
         self.standing: Final[dict[int, Subscribe]] = {}
-        """The subscriptions that the broker is to have, by key."""
+        """The subscriptions in force, by key."""
         self.unconfirmed: Final[dict[int, int]] = {}
-        """The keys of subscriptions that the broker may know otherwise than they are here, and the
-        number of the request that it has yet to confirm; `_REFUSED` if it refused one."""
+        """By key, subscriptions of which the broker may have an older state, and the number of the
+        request that it has yet to confirm; `_REFUSED` if it refused one."""
         self._send = send
         self._withdrawn = withdrawn
         self._requests = Requests()
-        self._updates: Counter[int] = Counter()
-        """Updates that are open, by key."""
+        self._updates: Counter[int] = Counter()  # open ones, by key
+        # Joined updates by key, yet to be sent. Any other request is sent behind them.
         self._joined: dict[int, _Joined] = {}
-        """Those that are yet to be sent, by key: everything else is sent behind them."""
         self._advertised: dict[int, Advertise] = {}
         self._leaving: dict[int, Subscribe] = {}
         """Durable subscriptions whose end the broker has not confirmed."""
-        self._visit = 0
-        """How many sessions have begun: a later one counts, whichever broker learned of it
-        first."""
+        # Number of sessions so far: of two brokers with a durable subscription, the one with the
+        # greater number has it, in whatever order they learn of that.
+        self._session_epoch = 0
         self._error: PalioError | None = None
-        """Why nothing is asked any more, if that is so."""
+        """The reason why no request is sent any more, if there is one."""
 
     def ask(self, request: Request, waiter: Waiter) -> None:
-        """Send a request whose answer is for one who waits.
+        """Send a request; its outcome is for this waiter.
 
-        What is subscribed or advertised holds in every session to come, until `unsubscribe` or
-        `unadvertise`.
+        A subscription or advertisement is in force in all later sessions, too, until it is ended.
         """
         match request:
             case Subscribe(key=key):
@@ -176,7 +169,7 @@ class Table:
         if isinstance(request, Update) and self._updates[request.key] >= UPDATES_UNDER_WAY:
             self._join(request, waiter)
         else:
-            self._say(request, waiter)
+            self._submit(request, waiter)
 
     def _join(self, update: Update, waiter: Waiter) -> None:
         joined = self._joined.get(update.key)
@@ -185,19 +178,19 @@ class Table:
         else:
             joined.join(update, waiter)
 
-    def _say_joined(self, keys: Iterable[int]) -> None:
-        """Send what waits for answers before it."""
+    def _send_joined(self, keys: Iterable[int]) -> None:
+        """Send the joined updates of some subscriptions."""
         for key in keys:
             joined = self._joined.pop(key, None)
             if joined is not None:
-                self._say(joined.update, partial(tell, joined.waiters))
+                self._submit(joined.update, partial(notify, joined.waiters))
 
     def take_up(self, request: Subscribe) -> None:
-        """The session was begun by another program, which has asked for this."""
+        """Continue a session of another program, which sent this request."""
         self.standing[request.key] = request
 
     def unsubscribe(self, request: Unsubscribe, waiter: Waiter) -> bool:
-        """Hear it no more. Whether there was anything to say: else nobody is told."""
+        """End a subscription; return False, and drop the waiter, if there is none to end."""
         key = request.key
         ended = self.standing.pop(key, None)
         if ended is None or self._error is not None:
@@ -205,37 +198,38 @@ class Table:
         if request.forget and ended.durable:
             self._leaving[key] = ended
         self.unconfirmed.pop(key, None)
-        self._say(request, waiter)
+        self._submit(request, waiter)
         return True
 
     def advertises(self, key: int) -> bool:
-        """Return whether something is announced under this key."""
+        """Return whether an advertisement has this key."""
         return key in self._advertised
 
     def unadvertise(self, key: int, waiter: Waiter) -> bool:
-        """Withdraw an announcement. Whether there was anything to say."""
+        """End an advertisement; return False, and drop the waiter, if there is none to end."""
         if self._advertised.pop(key, None) is None or self._error is not None:
             return False
-        self._say(Unadvertise(0, key), waiter)
+        self._submit(Unadvertise(0, key), waiter)
         return True
 
     def acknowledge(self, key: int, entry: int, held: int = 0, bookmark: bytes = b"") -> None:
-        """A durable subscription has dealt with everything up to an entry (see `Acknowledge`)."""
+        """Ack all entries of a durable subscription up to one (see `Acknowledge`)."""
         if key in self.standing and self._error is None:
             self._send(Acknowledge(key, entry, held, bookmark))
 
-    def _say(self, request: Request, waiter: Waiter) -> None:
+    def _submit(self, request: Request, waiter: Waiter) -> None:
+        """Number a request, and send it behind all joined updates."""
         if self._error is not None:
             waiter(self._error)
             return
         if self._joined and not isinstance(request, Update):
-            self._say_joined(list(self._joined))
+            self._send_joined(list(self._joined))
         if isinstance(request, Subscribe) and request.durable:
-            request = msgspec.structs.replace(request, session_epoch=self._visit)
+            request = msgspec.structs.replace(request, session_epoch=self._session_epoch)
         request = self._requests.enter(request, waiter)
         if isinstance(request, Subscribe | Replace | Update) and request.key in self.standing:
-            # Until it is confirmed, what the broker delivers may be for what was before. A refused
-            # change is in force here until all is subscribed again.
+            # Until it is confirmed, the broker may deliver events of the older state. A refused
+            # change is in force here, and not there, until all is declared to a new session.
             key = request.key
             if not isinstance(request, Update) or self.unconfirmed.get(key) != _REFUSED:
                 self.unconfirmed[key] = request.id
@@ -245,12 +239,12 @@ class Table:
 
     def answer(self, id: int, outcome: Done | Failed | Answer) -> None:
         """Take the outcome of a request. One that is not open belongs to an earlier session."""
-        found = self._requests.take(id)
-        if found is None:
+        taken = self._requests.take(id)
+        if taken is None:
             return
-        request, waiter = found
+        request, waiter = taken
         if isinstance(request, Update):
-            self._answered(request.key)
+            self._update_answered(request.key)
         if isinstance(request, Subscribe | Replace | Update):
             key = request.key
             if isinstance(outcome, Failed) and key in self.standing:
@@ -261,49 +255,52 @@ class Table:
             self._leaving.pop(request.key, None)
         waiter(outcome)
 
-    def _answered(self, key: int) -> None:
+    def _update_answered(self, key: int) -> None:
         self._updates[key] -= 1
         if not self._updates[key]:
             del self._updates[key]
         if key in self._joined:
-            self._say_joined((key,))
+            self._send_joined((key,))
 
     def withdraw(self, keys: Iterable[int]) -> None:
-        """Others of the same identity have withdrawn what was announced under these keys."""
+        """Remove advertisements that another client of the same identity has withdrawn."""
         for key in keys:
             self._advertised.pop(key, None)
 
     def end_subscription(self, key: int, error: PalioError) -> None:
-        """The broker has ended a subscription."""
+        """Remove a subscription that the broker has ended."""
         ended = self.standing.pop(key, None)
         joined = self._joined.pop(key, None)
         if ended is not None:
             self.unconfirmed.pop(key, None)
             self._withdrawn(ended, error)
         if joined is not None:
-            tell(joined.waiters, error)
+            notify(joined.waiters, error)
 
     def end(self, error: PalioError) -> None:
-        """There will be no more answers."""
+        """Fail all open requests, and all later ones."""
         self._error = error
         joined, self._joined = self._joined, {}
         self._requests.end(error)
-        for each in joined.values():
-            tell(each.waiters, error)
+        for updates in joined.values():
+            notify(updates.waiters, error)
 
     def declare(self) -> None:
-        """In a new session, subscribe and advertise all there is, and ask again what was not
-        answered.
+        """Declare all subscriptions and advertisements to a new session, and repeat other requests
+        without an answer.
+
+        A subscription is declared once, as it is now. So one answer may be for several waiters:
+        those of its `Subscribe` and of all later changes.
         """
-        self._visit += 1
+        self._session_epoch += 1
         subscribing: dict[int, list[Waiter]] = {}
         advertising: dict[int, list[Waiter]] = {}
         others: list[tuple[Request, Waiter]] = []
         over: list[Waiter] = []
         self._updates.clear()
         joined, self._joined = self._joined, {}
-        for key, each in joined.items():
-            subscribing[key] = list(each.waiters)
+        for key, updates in joined.items():
+            subscribing[key] = list(updates.waiters)
         for request, waiter in self._requests.take_all():
             match request:
                 case Subscribe(key=key) | Replace(key=key) | Update(key=key):
@@ -311,25 +308,28 @@ class Table:
                 case Advertise(key=key):
                     advertising.setdefault(key, []).append(waiter)
                 case Unsubscribe(key=key) if key in self._leaving:
-                    self._say(self._leaving[key], partial(tell, ()))  # before another has its name
-                    self._say(request, waiter)
+                    # A session ends what it has subscribed. Both at once, before another
+                    # subscription takes the durable name.
+                    self._submit(self._leaving[key], partial(notify, ()))
+                    self._submit(request, waiter)
                 case Unsubscribe() | Unadvertise():
                     over.append(waiter)
                 case _:
                     others.append((request, waiter))
         self._subscribe_all(subscribing)
         for key, advertised in list(self._advertised.items()):
-            self._say(advertised, partial(tell, advertising.pop(key, ())))
+            self._submit(advertised, partial(notify, advertising.pop(key, ())))
         for request, waiter in others:
-            self._say(request, waiter)
-        for waiters in (over, *subscribing.values(), *advertising.values()):  # who may call back
-            tell(waiters, DONE)
+            self._submit(request, waiter)
+        # Last, when the table is complete: waiters may send requests.
+        for waiters in (over, *subscribing.values(), *advertising.values()):
+            notify(waiters, DONE)
 
-    def _subscribe_all(self, waiting: dict[int, list[Waiter]]) -> None:
-        """Subscribe all there is, for those who wait for an answer, by key."""
+    def _subscribe_all(self, pending: dict[int, list[Waiter]]) -> None:
+        """Declare all subscriptions, with the pending waiters of each key."""
         for key, standing in list(self.standing.items()):
-            waiters = [*waiting.pop(key, ()), partial(self._declared, key)]
-            self._say(standing, partial(tell, waiters))
+            waiters = [*pending.pop(key, ()), partial(self._declared, key)]
+            self._submit(standing, partial(notify, waiters))
 
     def _declared(self, key: int, outcome: Outcome) -> None:
         """End a subscription that the broker refuses although it was in force before."""
@@ -337,15 +337,15 @@ class Table:
             self.end_subscription(key, error_of(outcome.failure))
 
 
-def _changed(known: Subscribe, change: Replace | Update) -> Subscribe:
-    """A subscription once a change is in force."""
+def _changed(standing: Subscribe, change: Replace | Update) -> Subscribe:
+    """Return a subscription with a change applied."""
     if isinstance(change, Update):
-        return msgspec.structs.replace(known, values={**known.values, **change.values})
+        return msgspec.structs.replace(standing, values={**standing.values, **change.values})
     filter, values, assembled = change.filter, change.values, change.assembled
-    return msgspec.structs.replace(known, filter=filter, values=values, assembled=assembled)
+    return msgspec.structs.replace(standing, filter=filter, values=values, assembled=assembled)
 
 
-def tell(waiters: Iterable[Waiter], outcome: Outcome) -> None:
-    """Tell all who wait what became of their request."""
+def notify(waiters: Iterable[Waiter], outcome: Outcome) -> None:
+    """Report an outcome to all its waiters."""
     for waiter in waiters:
         waiter(outcome)

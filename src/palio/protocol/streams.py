@@ -1,9 +1,9 @@
 """`Stream`: a session's messages in both directions, across any number of connections.
 
-The sender keeps counted messages until the other end acks them. After a break each end states its
-count, and the other retransmits the rest. So nothing is lost or duplicated while both ends remember
-the session. Without acks the window closes. The owner of a stream bounds the backlog beyond the
-window (see `Outbox`).
+The sender keeps sequenced messages until the other end acks them. After a break each end states its
+count, and the other retransmits the rest. So nothing is lost or duplicated while both ends keep the
+session. Without acks the window closes. The owner of a stream bounds the backlog beyond the window
+(see `Outbox`).
 
 A message that was damaged in transit has not arrived, and is retransmitted. A message that the
 receiver must refuse ends the session.
@@ -21,9 +21,9 @@ from palio.errors import IllegalMessage
 from palio.model.parcels import event_bytes
 from palio.model.patterns import Occurrence
 from palio.protocol.limits import (
+    ACK_EVERY_BYTES,
+    ACK_EVERY_ROUTES,
     DAMAGE_TRIES,
-    SEEN_EVERY_BYTES,
-    SEEN_EVERY_ROUTES,
     WINDOW_BYTES,
 )
 from palio.protocol.messages import (
@@ -70,7 +70,7 @@ def size_of(message: Message) -> int:
 
 
 def _weight_of(events: Sequence[Occurrence]) -> int:
-    return sum(event_bytes(each.event) for each in events)
+    return sum(event_bytes(occurrence.event) for occurrence in events)
 
 
 class Stream:
@@ -90,13 +90,13 @@ class Stream:
     def __init__(self, window: int = WINDOW_BYTES) -> None:
         self.window = window
         self.received = 0
-        """Counted messages that arrived."""
+        """Sequenced messages that arrived."""
         self.sent = 0
-        """Counted messages that were sent, arrived or not."""
+        """Sequenced messages that were sent, arrived or not."""
         self.unseen_bytes = 0
-        """Bytes sent and not yet acknowledged."""
+        """Bytes in flight: sent and not yet acked."""
         self._unseen_events = 0
-        """The part of them that is events."""
+        """Bytes of events among them."""
         self.unseen_routes = 0
         """The number of unacked messages of the router."""
         self.rows_begun = 0
@@ -106,8 +106,9 @@ class Stream:
         self._damaged_after = -1
         self._damages = 0
         self._unseen: deque[tuple[Message, int]] = deque()
-        self._owed_bytes = 0
-        self._owed_routes = 0
+        # Received since the last ack.
+        self._received_bytes = 0
+        self._received_routes = 0
         self._acked = 0
 
     @property
@@ -117,7 +118,7 @@ class Stream:
 
     @property
     def unseen_answers(self) -> int:
-        """Bytes sent and not yet acknowledged that are no events."""
+        """Bytes in flight that are no events."""
         return self.unseen_bytes - self._unseen_events
 
     def send(self, message: Message) -> int:
@@ -142,9 +143,9 @@ class Stream:
         if type(message) not in UNCOUNTED:
             self.received += 1
             self.rows_begun = 0
-            self._owed_bytes += size_of(message)
-            self._owed_routes += type(message) is Route
-        return self._owed_bytes >= SEEN_EVERY_BYTES or self._owed_routes >= SEEN_EVERY_ROUTES
+            self._received_bytes += size_of(message)
+            self._received_routes += type(message) is Route
+        return self._received_bytes >= ACK_EVERY_BYTES or self._received_routes >= ACK_EVERY_ROUTES
 
     def begun(self, mark: object) -> int:
         """Return the rows of the next message that were taken already. If its connection breaks
@@ -158,23 +159,23 @@ class Stream:
         self._mark, self.rows_begun = mark, rows
 
     def ack(self) -> StreamAck | None:
-        """Return the acknowledgement of what arrived; None if it was sent."""
+        """Return the ack of all messages that arrived; None if it was sent."""
         if self._acked == self.received:
             return None
         self._mark_acked()
         return StreamAck(self.received)
 
     def _mark_acked(self) -> None:
-        """Record that the other end knows the present count."""
+        """Record that the present count was sent."""
         self._acked = self.received
-        self._owed_bytes = self._owed_routes = 0
+        self._received_bytes = self._received_routes = 0
 
     def seen(self, count: int) -> None:
         """Drop the messages up to the count that the other end has acked."""
         fresh = count - (self.sent - len(self._unseen))
         if not 0 <= fresh <= len(self._unseen):
             raise IllegalMessage(
-                "the other end", f"it has seen {count} messages, {self.sent} were sent"
+                "the other end", f"it acks {count} messages, {self.sent} were sent"
             )
         for _ in range(fresh):
             message, size = self._unseen.popleft()
@@ -191,9 +192,7 @@ class Stream:
         return [message for message, _ in self._unseen]
 
     def damaged(self) -> bool:
-        """Note that the next message was damaged on its way; return whether that was so too
-        often.
-        """
+        """Note that the next message arrived damaged; return whether that happened too often."""
         self._damages = self._damages + 1 if self._damaged_after == self.received else 1
         self._damaged_after = self.received
         return self._damages >= DAMAGE_TRIES

@@ -1,9 +1,9 @@
 """The legal messages of each sender and state of a connection, which both ends check.
 
 A connection is in its *greeting* until `Welcome`, and *established* from then on. `ALLOWED` holds
-for each speaker and state the types of messages that are legal; a `Node` and a `ClientSession` look
-there before they look into a message. docs/concepts/protocol.md shows the same
-table, and a test compares the two.
+for each speaker and state the types of messages that are legal. A `Node` and a `ClientSession`
+check it before they read a message's fields. docs/concepts/protocol.md has the same table, and a
+test compares the two.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from palio.protocol.messages import (
     EntriesStored,
     Facts,
     Failed,
-    FlowStands,
+    FlowAcks,
+    FlowStatus,
     Forward,
     Gaps,
-    Heard,
     Hello,
     Ping,
     Pong,
@@ -67,7 +67,7 @@ from palio.protocol.messages import (
 
 
 class State(Enum):
-    """How far a connection is."""
+    """The state of a connection."""
 
     GREETING = "greeting"
     ESTABLISHED = "established"
@@ -127,8 +127,8 @@ RULES: Final = (
     Rule((Redirect,), _BROKER, _ESTABLISHED, "at any time"),
     Rule((Route,), _NEIGHBOUR, _ESTABLISHED, "see `palio.routing.messages`"),
     Rule((Forward,), _NEIGHBOUR, _ESTABLISHED, "for subscribers at or beyond the receiver"),
-    Rule((FlowStands,), _NEIGHBOUR, _ESTABLISHED, "from the sender of a flow to its receiver"),
-    Rule((Heard,), _NEIGHBOUR, _ESTABLISHED, "from the receiver of a flow to its sender"),
+    Rule((FlowStatus,), _NEIGHBOUR, _ESTABLISHED, "from the sender of a flow to its receiver"),
+    Rule((FlowAcks,), _NEIGHBOUR, _ESTABLISHED, "from the receiver of a flow to its sender"),
     Rule((Carry,), _NEIGHBOUR, _ESTABLISHED, "from the origin of durable events to their home"),
     Rule(
         (EntriesStored,),

@@ -2,21 +2,20 @@
 
 | kind | body |
 |---|---|
-| 0 shape | `u32 number` and an Arrow schema message: what this end calls that schema from now on |
+| 0 shape | `u32 number` and an Arrow schema message, which has this number from now on |
 | 1 control | a message in msgpack |
 | 2 events | `u32 length` of a message in msgpack, the message, and an Arrow batch message |
 
-A schema is sent once a connection and named by its number from then on. An event that came by
-itself travels as its values within a control message: a batch of one costs ten times as much. The
-filters of routers travel as their canonical text. One that cannot be read, as it is of a newer
-grammar, is taken for everything: then more is sent than was asked for, and nothing is lost.
+A schema is sent once a connection and referred to by its number. A single event is sent as its
+values within a control message: a batch of one costs ten times as much. Routers' filters are sent
+as their canonical text. One that does not parse, as it is of a newer grammar, counts as TRUE: then
+too many events are sent, and none is lost.
 
-The checksum is that of kind, length and body, so that a bit which flips on the way is noticed
-before anybody reads what it has become: TCP's own check misses one damaged segment in 65,536, and
-what sits between two brokers may check nothing. It is XXH3 cut to 32 bits, which costs a tenth of
-a microsecond for a small frame and runs at 60 GB/s on large ones. It keeps out accidents, not
-attackers: for those there is TLS. `Encoder` and `Decoder` hold the state of one
-direction of one connection and do no input or output.
+The checksum covers kind, length and body, so a damaged frame is detected before it is decoded.
+TCP's own check misses one damaged segment in 65,536, and a proxy between two brokers may check
+nothing. It is XXH3 cut to 32 bits, which costs a tenth of a microsecond for a small frame and runs
+at 60 GB/s on large ones. It detects accidents, not attackers: for those there is TLS. `Encoder` and
+`Decoder` have the state of one direction of one connection, and do no input or output.
 """
 
 from __future__ import annotations
@@ -64,13 +63,12 @@ class Encoder:
 
     def __init__(self, max_shapes: int = MAX_SHAPES) -> None:
         self._shapes: dict[Shape, int] = {}
-        self._number = 0
-        """That of the shape of the events that are being encoded."""
+        self._number = 0  # of the shape of the events being encoded: `_hook` writes it
         self._max_shapes = max_shapes
         self._msgpack = msgspec.msgpack.Encoder(enc_hook=self._hook)
 
     def encode(self, message: Message) -> list[Any]:
-        """Buffers to be written one after another: a frame, or two where a shape is new."""
+        """Return buffers to write in sequence: a frame, or two if the shape is new."""
         if not isinstance(message, _WITH_EVENTS):
             return [self._control(message)]
         parcel = message.parcel
@@ -87,7 +85,8 @@ class Encoder:
         return framed(CONTROL, self._msgpack.encode(message))
 
     def _described(self, shape: Shape) -> list[Any]:
-        """Give a shape a number, and what tells the other end of it."""
+        """Number a shape, and return the frame that describes it."""
+        # The other end clears its table, too, when it receives number 0.
         if len(self._shapes) >= self._max_shapes:
             self._shapes.clear()
         number = self._shapes[shape] = len(self._shapes)
@@ -105,13 +104,13 @@ class Encoder:
         if isinstance(value, Mapping):
             return dict(value)
         try:
-            return checked(value)  # a subclass of a type that does, as numpy has them
+            return checked(value)  # a subclass of a legal type, as of numpy
         except InvalidInput:
             raise TypeError(f"{type(value).__name__} does not travel") from None
 
 
 def framed(kind: int, start: bytes, payload: Any = None) -> bytes:
-    """The head of a frame and the start of its body, of which `payload` is the rest, if any.
+    """Return the head of a frame and the start of its body; `payload` is the rest, if any.
 
     >>> len(framed(CONTROL, b"abc"))
     12
@@ -128,7 +127,7 @@ def framed(kind: int, start: bytes, payload: Any = None) -> bytes:
 
 
 UNREADABLE: Final = framed(CONTROL, b"\xc1")
-"""A frame that nobody can read, as nothing in msgpack begins so: for simulations and tests."""
+"""A frame that does not decode, as no msgpack begins so: for simulations and tests."""
 
 
 class Decoder:
@@ -150,9 +149,9 @@ class Decoder:
         self.sender = sender
         self.max_frame = max_frame
         self.max_control = max_control
-        """Bytes that a frame without a batch of events may have."""
+        """The most bytes of a frame without a batch of events."""
         self.announced = 0
-        """Bytes of the frame of which the last `feed` had the head and not the end."""
+        """Bytes of a frame that the last `feed` left incomplete."""
         self._max_shapes = max_shapes
         self._shapes: dict[int, Shape] = {}
         self._rest = bytearray()
@@ -162,22 +161,22 @@ class Decoder:
 
     @property
     def waiting(self) -> int:
-        """Bytes of a frame that has not come whole."""
+        """Bytes received and not yet decoded."""
         return len(self._rest)
 
     def keep(self, data: bytes) -> None:
-        """Take bytes that are to be read later."""
+        """Store bytes to decode later."""
         self._rest += data
 
     def drop(self) -> None:
-        """Forget what has not been read."""
+        """Drop bytes not yet decoded."""
         self._rest.clear()
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Message]:
-        """The messages that more bytes complete. `IllegalMessage` for what is none.
+        """Yield the messages that more bytes complete; raise `IllegalMessage` for a bad frame.
 
-        Whoever is told of one stops reading: where the next frame begins is not known. Whoever
-        stops before the end goes on with another `feed`, of nothing if nothing else came.
+        After that error the connection has to be closed: the start of the next frame is unknown. A
+        caller that stops before the end continues by another `feed`, of no bytes if none came.
         """
         rest = self._rest
         if rest:
@@ -197,7 +196,7 @@ class Decoder:
                 with memoryview(data) as view, view[start + HEAD.size : end] as body:
                     start = end
                     if xxh3_64_intdigest(body, size << 8 | kind) & _LOW != checksum:
-                        raise DamagedFrame(self.sender, f"{size} bytes, damaged on their way")
+                        raise DamagedFrame(self.sender, f"{size} bytes, damaged in transit")
                     message = self._read(kind, body)
                 if message is not None:
                     yield message
@@ -242,8 +241,9 @@ class Decoder:
         (size,) = _NUMBER.unpack_from(body)
         end = _NUMBER.size + size
         if end > len(body):
-            raise self._illegal("an events frame that is shorter than it says")
-        self._payload = bytes(body[end:])  # a copy of its own, which begins where words may
+            raise self._illegal("an events frame that is shorter than its header")
+        # A copy: Arrow wants its buffers aligned, and the frame's memory is reused.
+        self._payload = bytes(body[end:])
         message: Message = self._msgpack.decode(body[_NUMBER.size : end])
         return message
 
@@ -255,8 +255,8 @@ class Decoder:
         raise TypeError(f"{kind.__name__} does not travel")
 
     def _counted(self, text: Any) -> str:
-        """A filter's text, if there were not too many in this frame already: they take long to
-        read. One alone may have any length, and more than one no more than `portions` makes.
+        """Return a filter's text, and limit those of one frame, as they take long to parse. A
+        single one may have any length; several, only as much as `portions` sends together.
         """
         if not isinstance(text, str):
             raise ValueError(f"{type(text).__name__} in the place of a filter's text")
@@ -270,7 +270,7 @@ class Decoder:
         return text
 
     def _stated(self, kind: type, text: str) -> Filter | Advertisement:
-        """Read a filter's text; everything if it cannot be read."""
+        """Parse a filter's text; one that does not parse counts as TRUE."""
         try:
             return parse_filter(text) if kind is Filter else parse_advertisement(text)
         except InvalidInput:
@@ -287,7 +287,7 @@ class Decoder:
         return batch_parcel(publisher, shape, self._payload)
 
     def _too_long(self, size: int) -> IllegalMessage:
-        """No end that has been let in makes such a frame: its length was damaged."""
+        """Return the error of a frame that no authenticated end makes: its length was damaged."""
         kind = DamagedFrame if self.max_frame >= MAX_FRAME_BYTES else IllegalMessage
         most = f"{self.max_frame} is the most (MAX_FRAME_BYTES)"
         return kind(self.sender, f"a frame of {size} bytes; {most}")
@@ -297,24 +297,24 @@ class Decoder:
 
 
 class Transport(Protocol):
-    """The part of a transport that is used (`asyncio.Transport` has it)."""
+    """The methods that are used of `asyncio.Transport`."""
 
     def is_closing(self) -> bool:
-        """Return whether it takes nothing more."""
+        """Return whether writes are refused or dropped."""
 
     def write(self, data: Any) -> None:
         """Write one buffer."""
 
     def writelines(self, list_of_data: Any) -> None:
-        """Write buffers one after another, in one call of the system."""
+        """Write buffers in sequence, in one system call."""
 
 
 def write(transport: Transport | None, buffers: list[Any]) -> bool:
-    """Hand buffers to a transport; whether it took them.
+    """Write buffers to a transport; return False if it is closing.
 
-    One that is closing takes nothing more: those of asyncio say nothing then and those of uvloop
-    raise, perhaps before they tell their protocol. What is not written is lost with the connection,
-    as what was under way is: counted messages are kept until they were seen, and go again.
+    A closing transport of asyncio drops them silently, one of uvloop raises, perhaps before its
+    protocol is notified. They are lost like all bytes in flight: sequenced messages are kept until
+    they are acked, and retransmitted.
     """
     if transport is None or transport.is_closing():
         return False

@@ -1,15 +1,13 @@
-"""`InternalClient`: a front's session with the node, as of any client but without codec.
+"""`InternalClient`: a front end's session with the node, as of any client but without a codec.
 
-It is a shell round `ClientCore` without a timer: nobody is silent within one process.
+It is a shell of `ClientCore` without a timer: within one process no connection times out.
 
-1. The first word is `Hello` with the token that the front was shown, so the node decides what its
-   principal may do; a front decides nothing.
-2. Events wait here only within the node's window: `StreamAck` is sent when the front is done with
-them,
-   so the node bounds a slow consumer, and sends it the gap.
-3. With `keep_bytes`, `StreamAck` for the last of what was done is held back. A consumer that lost
-its
-   connection can come back with the `position` that it had reached, and the node sends the rest:
+1. It begins with `Hello` and the token that the front end received, so the node alone decides what
+   the principal may do.
+2. Events are queued here within the node's window. The front end acks those that it has processed,
+   so the node bounds the backlog of a slow consumer, and sends it gaps.
+3. With `keep_bytes`, the ack for the last processed events is held back. A consumer that lost its
+   connection can return with the `position` that it had reached, and the node retransmits the rest:
    the session is resumed as any other is.
 """
 
@@ -28,7 +26,7 @@ from palio.protocol.batches import parts
 from palio.protocol.client import Application, ClientCore
 from palio.protocol.client_session import ClientSession, Connector
 from palio.protocol.failures import class_of, failure, is_final
-from palio.protocol.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
+from palio.protocol.limits import ACK_EVERY_BYTES, PROTOCOL_VERSION
 from palio.protocol.messages import (
     LEVELS,
     Answer,
@@ -50,16 +48,16 @@ from palio.protocol.streams import size_of
 from palio.server.scheduler import Pace
 
 RESUME_BYTES: Final = 1 << 20
-"""How much of what was sent to a consumer can be sent again after a break: more than the buffers of
-a connection hold, and well below the node's window."""
+"""Bytes sent to a consumer that can be retransmitted after a break: more than the buffers of a
+connection hold, and well below the node's window."""
 
 KEY: Final = 1
-"""A client has one subscription at most, under this key."""
+"""The key of a client's only subscription."""
 
-_GOES: Final = "the broker is about to go; ask another one"
+_SHUTS_DOWN: Final = "the broker is about to shut down; connect to another one"
 
 NOW: Final = 0.0
-"""A client's session has no timer, so that it does not matter what time it is."""
+"""The time of all calls: the session has no timer."""
 
 
 class Link(Protocol):
@@ -69,16 +67,16 @@ class Link(Protocol):
         """Hand a message to the node."""
 
     def close(self) -> None:
-        """End the connection; the session waits for its grace."""
+        """End the connection; the node keeps the session for its grace period."""
 
 
 Connect: TypeAlias = Callable[[Callable[[Message], None], Callable[[str], None]], Link]
-"""Makes a link (`palio.server.server.Server.connect_local`); both callbacks are called on the loop,
-with each message and with why it ends."""
+"""Makes a link (`palio.server.server.Server.connect_local`). Both callbacks are called on the loop:
+with each message, and with the reason of its end."""
 
 
 class Declined(PalioError):
-    """The node refused something; `kind` names the class of `palio.errors`."""
+    """A refusal of the node; `kind` is the name of a class of `palio.errors`."""
 
     def __init__(self, failure: Failure) -> None:
         self.kind = failure.kind
@@ -104,11 +102,11 @@ class Receipt(NamedTuple):
     @property
     def events_refused(self) -> int:
         """The number of these rows."""
-        return sum(each.last_seq - each.first_seq + 1 for each in self.refused)
+        return sum(refused.last_seq - refused.first_seq + 1 for refused in self.refused)
 
 
 class News(NamedTuple):
-    """Something for the consumer, and how many messages of the session it takes with it."""
+    """A message for the consumer, and its number in the session."""
 
     position: int
     message: Deliver | Gaps
@@ -148,13 +146,13 @@ class _Plug(Connector):
             link.close()
 
     def opened(self, *, resumed: bool) -> None:
-        """Pass the node's welcome on (`Connector`)."""
+        """Forward the node's welcome (`Connector`)."""
         self._client.welcomed(resumed=resumed)
 
     def unopened(self, error: PalioError, *, again: bool) -> None:
-        """Pass the node's refusal on (`Connector`)."""
+        """Forward the node's refusal (`Connector`)."""
         del again
-        self._client.turned_away(error)
+        self._client.rejected(error)
 
 
 class InternalClient(Application):
@@ -171,22 +169,22 @@ class InternalClient(Application):
             self._core,
             ["the node"],
             hello,
-            _no_chance,
+            _no_jitter,
             returns=False,
-            paced=self._say,
+            paced=self._send_ack,
         )
         self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._publishing = asyncio.Lock()
         self._news: deque[News] = deque()
         self._came = asyncio.Event()
-        self._said = 0
+        self._acked = 0
+        # Positions and sizes of processed messages that are not acked, so that they can be resumed.
         self._kept: deque[tuple[int, int]] = deque()
         self._kept_bytes = 0
-        self._released = 0
+        self._released = 0  # bytes since the last ack
         self._failure: PalioError | None = None
-        self._under_way = 0
-        """Publications that are not answered."""
-        self._is_to_go = False
+        self._unanswered = 0  # publications
+        self._is_leaving = False
 
     @classmethod
     async def open(
@@ -200,7 +198,7 @@ class InternalClient(Application):
         received: int = 0,
         keep_bytes: int = 0,
     ) -> InternalClient:
-        """Connect and be welcomed; `Declined` if the node does not know who this is."""
+        """Connect and shake hands; `Declined` if the node does not authenticate the client."""
         hello = Hello(
             "client",
             name,
@@ -226,18 +224,18 @@ class InternalClient(Application):
 
     @property
     def publisher(self) -> str:
-        """The name that its events bear."""
+        """The publisher's name on its events."""
         return self._session.publisher
 
     @property
     def is_open(self) -> bool:
-        """Return whether the session stands."""
+        """True until the session has ended."""
         return self._failure is None
 
     # --- requests ---
 
     async def ask(self, request: Request) -> Any:
-        """Send a request; the data of its answer, if it has any."""
+        """Send a request; return the data of its answer, if it has any."""
         self._check()
         answered: asyncio.Future[Done | Answer] = asyncio.get_running_loop().create_future()
         self.table.ask(request, partial(_settle, answered))
@@ -245,7 +243,7 @@ class InternalClient(Application):
         return answer.data if isinstance(answer, Answer) else None
 
     def unadvertise(self, key: int) -> asyncio.Future[Done | Answer]:
-        """Announce it no longer."""
+        """End an advertisement."""
         answered: asyncio.Future[Done | Answer] = asyncio.get_running_loop().create_future()
         if not self.table.unadvertise(key, partial(_settle, answered)):
             answered.set_result(DONE)
@@ -254,31 +252,31 @@ class InternalClient(Application):
     async def publish_all(
         self, batches: Iterable[pa.RecordBatch], *, durable: StoredAt = False
     ) -> list[Receipt]:
-        """Publish batches under consecutive numbers, whatever others publish meanwhile;
-        others get their turn of the loop in between.
+        """Publish batches under consecutive numbers, also if others publish at the same time. It
+        yields to other tasks in between.
         """
-        if self._is_to_go:
-            raise Unreachable(_GOES)
+        if self._is_leaving:
+            raise Unreachable(_SHUTS_DOWN)
         pace = Pace()
-        self._under_way += 1
+        self._unanswered += 1
         try:
             async with self._publishing:
                 published = [await self._publish(batch, pace, durable=durable) for batch in batches]
-            return [await each.receipt(self.publisher) for each in published]
+            return [await publication.receipt(self.publisher) for publication in published]
         finally:
-            self._under_way -= 1
-            self._go()
+            self._unanswered -= 1
+            self._leave_if_answered()
 
     async def _publish(
         self, batch: pa.RecordBatch, pace: Pace, *, durable: StoredAt
     ) -> _Publication:
-        """Send a batch, in parts if it is large; it is answered later, as one."""
+        """Send a batch, in several messages if it is large; one answer follows later."""
         self._check()
         first = self._core.publications.next
         publication = _Publication(first, first + batch.num_rows - 1)
         sent = list(parts(batch))
-        for place, part in enumerate(sent, start=1):
-            parcel, is_last = Parcel.of(self.publisher, part), place == len(sent)
+        for number, part in enumerate(sent, start=1):
+            parcel, is_last = Parcel.of(self.publisher, part), number == len(sent)
             self._core.publish(parcel, [publication], durable=durable, is_last=is_last)
             await pace()
         if not sent:  # no message of an empty batch would bring an answer
@@ -289,11 +287,11 @@ class InternalClient(Application):
 
     @property
     def has_news(self) -> bool:
-        """Return whether `next` returns at once."""
+        """True if `next` returns at once."""
         return bool(self._news)
 
     async def next(self) -> News:
-        """The next events or gaps; `Closed` when there will be none."""
+        """Wait for the next events or gaps; `Closed` when there will be none."""
         while not self._news:
             self._check()
             self._came.clear()
@@ -311,25 +309,25 @@ class InternalClient(Application):
         return self._news[1] if len(self._news) > 1 else None
 
     def done(self) -> None:
-        """Release what `next` gave last: the consumer is done with it."""
+        """Release the message that `next` returned: the consumer has processed it."""
         news = self._news.popleft()
         size = size_of(news.message)
         self._kept.append((news.position, size))
         self._kept_bytes += size
-        self._say()
+        self._send_ack()
 
-    def _say(self) -> None:
-        """Acknowledge what the node need not keep, when that is much or nothing else waits."""
+    def _send_ack(self) -> None:
+        """Ack messages that the node need not keep, if they are many or none is queued."""
         while self._kept and self._kept_bytes > self._keep_bytes:
             _, size = self._kept.popleft()
             self._kept_bytes -= size
             self._released += size
-        # `StreamAck` is cumulative: it ends before the first message that is kept, or in work.
+        # An ack is cumulative: it ends before the first message that is kept, or in work.
         first = self._kept[0][0] if self._kept else self._news[0].position if self._news else None
-        seen = self._session.stream.received if first is None else first - 1
-        if seen > self._said and (self._released >= SEEN_EVERY_BYTES or not self._news):
-            self._said, self._released = seen, 0
-            self._session.say_seen(seen)
+        count = self._session.stream.received if first is None else first - 1
+        if count > self._acked and (self._released >= ACK_EVERY_BYTES or not self._news):
+            self._acked, self._released = count, 0
+            self._session.send_ack(count)
 
     # --- the end ---
 
@@ -338,7 +336,7 @@ class InternalClient(Application):
         self._session.end(Closed("the session is closed"))
 
     def leave(self) -> None:
-        """End the connection; for its grace the session can be resumed."""
+        """End the connection; the session can be resumed within its grace period."""
         self._session.abandon()
         self._session.end(Closed("the connection is closed"))
 
@@ -349,23 +347,23 @@ class InternalClient(Application):
     # --- the connection ---
 
     def welcomed(self, *, resumed: bool) -> None:
-        """The node knows who this is."""
+        """Note that the node has authenticated the client."""
         self.resumed = resumed
-        self._said = self._session.stream.received
+        self._acked = self._session.stream.received
         if resumed:
             self.table.take_up(Subscribe(0, KEY, ""))
         if not self._welcome.done():
             self._welcome.set_result(None)
 
-    def turned_away(self, error: PalioError) -> None:
-        """The node does not let this client in."""
+    def rejected(self, error: PalioError) -> None:
+        """Note that the node refuses this client."""
         if not self._welcome.done():
             self._welcome.set_exception(_declined(error))
 
     # --- calls of the core (`client.Application`) ---
 
     def deliver(self, message: Deliver | Gaps) -> None:
-        """Queue events for the consumer, who has to sort out duplicates (`Application`)."""
+        """Queue events for the consumer, which has to drop duplicates (`Application`)."""
         self._news.append(News(self._session.stream.received + 1, message))
         self._came.set()
 
@@ -374,16 +372,16 @@ class InternalClient(Application):
         self.deliver(Gaps(tuple(gaps)))
 
     def redirected(self, urls: Sequence[str]) -> None:
-        """End: the front's client has to connect to another broker (`Application`). What it is
-        publishing is answered first: it would be published there again.
+        """End: the front end's client has to connect to another broker (`Application`). Its open
+        publications are answered first: else it would repeat them there.
         """
         del urls
-        self._is_to_go = True
-        self._go()
+        self._is_leaving = True
+        self._leave_if_answered()
 
-    def _go(self) -> None:
-        if self._is_to_go and not self._under_way:
-            self._session.end(Unreachable(_GOES))
+    def _leave_if_answered(self) -> None:
+        if self._is_leaving and not self._unanswered:
+            self._session.end(Unreachable(_SHUTS_DOWN))
 
     def withdrawn(self, ended: Subscribe, error: PalioError) -> None:
         """Fail: the only subscription ended, or another session took it over (`Application`)."""
@@ -391,7 +389,7 @@ class InternalClient(Application):
         self.ended(error)
 
     def ended(self, error: PalioError) -> None:
-        """Fail what is asked from now on (`Application`)."""
+        """Fail all later requests (`Application`)."""
         self._failure = _declined(error)
         self._came.set()
 
@@ -445,10 +443,10 @@ def _settle(answered: asyncio.Future[Done | Answer], outcome: Outcome) -> None:
 
 def _declined(error: PalioError) -> PalioError:
     """Turn the node's refusal of a session into the same class as its other refusals."""
-    is_told = is_final(error) or isinstance(error, LimitExceeded)
-    return Declined(failure(error)) if is_told else error
+    is_refusal = is_final(error) or isinstance(error, LimitExceeded)
+    return Declined(failure(error)) if is_refusal else error
 
 
-def _no_chance() -> float:
-    """Pauses between attempts are left to chance; a client makes one attempt."""
+def _no_jitter() -> float:
+    """Return the random part of pauses between attempts: an internal client makes one attempt."""
     return 0.0

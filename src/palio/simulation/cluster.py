@@ -225,7 +225,7 @@ class Cluster(Lines):
 
     def broker_at(self, url: str) -> str:
         """Return the broker at an address; empty if there is none."""
-        return next((each for each in self.disks if address_of(each) == url), "")
+        return next((disk for disk in self.disks if address_of(disk) == url), "")
 
     def hold(self, sender: str, receiver: str, seconds: float) -> None:
         """Hold messages of one direction, and refuse connections, for some seconds. Held messages

@@ -1,6 +1,4 @@
-"""`SimulatedMachine`: where a simulated broker runs: its disk, its clock, a host for each of its
-lives.
-"""
+"""`SimulatedMachine`: the machine of a simulated broker: its disk, its clock, and its processes."""
 
 from __future__ import annotations
 

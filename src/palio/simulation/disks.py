@@ -77,7 +77,7 @@ class Disk:
 
     def holds(self, append: Append) -> bool:
         """Return whether a written step is not synced yet."""
-        return any(each is append for each in self._unsynced)
+        return any(unsynced is append for unsynced in self._unsynced)
 
     def takes_writes(self) -> bool:
         """Check whether a disk that refused a step takes steps again."""

@@ -55,8 +55,8 @@ class Port:
         if not groups:
             del self.groups[plan]
 
-    def hear(self, packet: bytes, now: float) -> None:
-        """Receive a packet."""
+    def receive(self, packet: bytes, now: float) -> None:
+        """Open a packet and pass its datagram to the listener."""
         datagram = self.opener.open(packet, now)
         if datagram is not None:
             self.listener(datagram)
@@ -66,13 +66,13 @@ class Medium:
     """Carries datagrams between the brokers of a `Cluster`.
 
     >>> from palio.simulation.agenda import EventQueue
-    >>> agenda, heard = EventQueue(), []
+    >>> agenda, received = EventQueue(), []
     >>> medium = Medium(agenda, Randomness(1), latency_s=0.001)
     >>> near, far = medium.port("b1"), medium.port("b2")
-    >>> far.listener = heard.append
+    >>> far.listener = received.append
     >>> far.tune(7, (0,))
     >>> near.cast(Datagram("b1", 1, 7, 0, 1, bytes(8)))
-    >>> agenda.run(), [each.source for each in heard]
+    >>> agenda.run(), [datagram.source for datagram in received]
     (1, ['b1'])
     """
 
@@ -148,15 +148,15 @@ class Medium:
 
     def _delays_us(self, random: Randomness) -> list[int]:
         """Draw the delays of the copies of a packet that arrive."""
-        weather, found = self._weather, []
+        weather, deliveries = self._weather, []
         for _ in range(2 if weather.doubled and random.chance(weather.doubled) else 1):
             if weather.loss and random.chance(weather.loss):
                 continue
             delay_us = self._latency_us
             if weather.late and random.chance(weather.late):
                 delay_us += round(delay_us * random.uniform())
-            found.append(delay_us)
-        return found
+            deliveries.append(delay_us)
+        return deliveries
 
     def _hears(self, port: Port, sender: str, group: tuple[int, int]) -> bool:
         plan, number = group
@@ -168,4 +168,4 @@ class Medium:
 
     def _bring(self, port: Port, sender: str, group: tuple[int, int], packet: bytes) -> None:
         if self._ports.get(port.name) is port and self._hears(port, sender, group):
-            port.hear(packet, self._planner.now_us / US)
+            port.receive(packet, self._planner.now_us / US)

@@ -121,7 +121,7 @@ class _Line(Connector):
     def _soon(self) -> None:
         """Send pending messages after everything that is due now."""
         agenda = self.member.world.agenda
-        agenda.at(agenda.now_us, TIMER, self.session.go_on)
+        agenda.at(agenda.now_us, TIMER, self.session.flush)
 
     def _tick(self, at: float) -> None:
         if at == self._timer_at:
@@ -280,7 +280,7 @@ class Visitor(Application):
 
     def _lines(self, end: End) -> list[_Line]:
         lines = (self._line, self._other)
-        return [each for each in lines if each is not None and each.end is end]
+        return [line for line in lines if line is not None and line.end is end]
 
     def receive(self, end: End, message: Message) -> None:
         """Handle a message."""
@@ -304,8 +304,8 @@ class Visitor(Application):
 
     def redirected(self, urls: Sequence[str]) -> None:
         """Move to one of the brokers that a leaving broker names."""
-        others = (self.world.broker_at(each) for each in urls)
-        broker = next((each for each in others if each not in {"", self.broker}), "")
+        others = (self.world.broker_at(url) for url in urls)
+        broker = next((other for other in others if other not in {"", self.broker}), "")
         if broker:
             self.move_over(broker)
 
@@ -344,10 +344,13 @@ class Member(Visitor):
     @property
     def refused(self) -> list[Refused]:
         """Publications that its broker refused."""
-        return [refused for each in self.publications for refused in each.refused]
+        return [refused for publication in self.publications for refused in publication.refused]
 
     def _last_at(self, level: str) -> int:
-        return max((each.last for each in self.publications if level in each.levels), default=0)
+        return max(
+            (publication.last for publication in self.publications if level in publication.levels),
+            default=0,
+        )
 
     # --- verbs ---
 
@@ -430,7 +433,7 @@ class Member(Visitor):
 
     def deliver(self, message: Deliver) -> None:
         """Deliver events to the subscriptions that match."""
-        self.hear(message, unpack_mask(message.rows, len(message.parcel)))
+        self.record(message, unpack_mask(message.rows, len(message.parcel)))
 
     def deliver_durable(self, message: Deliver) -> None:
         """Deliver events to one durable subscription."""
@@ -440,18 +443,18 @@ class Member(Visitor):
         parcel = message.parcel
         mask = unpack_mask(message.rows, len(parcel))
         if not message.entry:
-            self.hear(message, mask)
+            self.record(message, mask)
             return
         mask = mask.copy()
         mask[mask] = receipts.came(parcel.publisher, parcel.numbers[mask])
-        self.hear(message, mask)
+        self.record(message, mask)
         count = int(mask.sum())
         entry = receipts.expect(message.entry, parcel.publisher, parcel.numbers[mask], count)
         receipts.take(receipts.make(entry, count))
         if self.acknowledges:
             receipts.finish()
 
-    def hear(self, message: Deliver, mask: RowMask) -> None:
+    def record(self, message: Deliver, mask: RowMask) -> None:
         """Record some of the events of a message."""
         parcel = message.parcel
         for row in rows(parcel.select(mask).batch):

@@ -1,4 +1,4 @@
-"""Topologies: who is linked with whom.
+"""Topologies: the links between brokers.
 
 Brokers are named `b1`, `b2`, ...; an edge (i, j) of a tree has the one nearer the root first,
 which is what makes it a hierarchy.
@@ -26,7 +26,7 @@ class Topology(msgspec.Struct, frozen=True):
     def of(cls, size: int, edges: Iterable[tuple[int, int]]) -> Topology:
         """From numbers counted from 0."""
         return cls(
-            tuple(_name(each) for each in range(size)),
+            tuple(_name(number) for number in range(size)),
             tuple((_name(one), _name(other)) for one, other in edges),
         )
 
@@ -55,22 +55,22 @@ def _name(number: int) -> str:
 
 def line(size: int) -> Topology:
     """b1 - b2 - b3 - ..."""
-    return Topology.of(size, ((each, each + 1) for each in range(size - 1)))
+    return Topology.of(size, ((number, number + 1) for number in range(size - 1)))
 
 
 def star(size: int) -> Topology:
     """b1 in the middle."""
-    return Topology.of(size, ((0, each) for each in range(1, size)))
+    return Topology.of(size, ((0, number) for number in range(1, size)))
 
 
 def tree(size: int, fanout: int = 2) -> Topology:
     """A complete tree with its root at b1."""
-    return Topology.of(size, (((each - 1) // fanout, each) for each in range(1, size)))
+    return Topology.of(size, (((number - 1) // fanout, number) for number in range(1, size)))
 
 
 def ring(size: int) -> Topology:
     """b1 - b2 - ... - b1."""
-    return Topology.of(size, ((each, (each + 1) % size) for each in range(size)))
+    return Topology.of(size, ((number, (number + 1) % size) for number in range(size)))
 
 
 def grid(width: int, height: int) -> Topology:
@@ -86,12 +86,12 @@ def grid(width: int, height: int) -> Topology:
 
 def random_tree(size: int, random: Randomness) -> Topology:
     """Each broker below one of those before it."""
-    return Topology.of(size, ((random.below(each), each) for each in range(1, size)))
+    return Topology.of(size, ((random.below(number), number) for number in range(1, size)))
 
 
 def connected_random(size: int, extra: int, random: Randomness) -> Topology:
     """A random tree with up to `extra` more links."""
-    edges = {(random.below(each), each) for each in range(1, size)}
+    edges = {(random.below(number), number) for number in range(1, size)}
     for _ in range(extra):
         one, other = random.below(size), random.below(size)
         if one != other:
@@ -128,15 +128,15 @@ def parse_topology(text: str, random: Randomness, more: Shapes = _NO_SHAPES) -> 
     """
     shape, _, sizes = text.partition(":")
     try:
-        numbers = [int(each) for each in sizes.split("x")]
-        if any(each < 1 for each in numbers):
+        numbers = [int(size_text) for size_text in sizes.split("x")]
+        if any(number < 1 for number in numbers):
             raise ValueError
         drawn = more.get(shape) or _RANDOM_SHAPES.get(shape)
         if drawn is not None:
             return drawn(*numbers, random)
         return _SHAPES[shape](*numbers)
     except (KeyError, ValueError, TypeError):
-        known = ", ".join(sorted([*_SHAPES, *_RANDOM_SHAPES, *more]))
+        shapes = ", ".join(sorted([*_SHAPES, *_RANDOM_SHAPES, *more]))
         raise InvalidInput(
-            f"{text!r} is no topology; write a shape of {known} and its sizes, such as grid:4x3"
+            f"{text!r} is no topology; write a shape of {shapes} and its sizes, such as grid:4x3"
         ) from None
