@@ -74,14 +74,14 @@ def explain(error: msgspec.ValidationError, kind: Any) -> tuple[str, str]:
     unknown = re.search(r"unknown field `([^`]+)`", message)
     if unknown is None:
         return key, message
-    known = sorted(_kind_at(kind, path).__struct_encode_fields__)
-    words = hint(unknown[1], known, f"there are {', '.join(known)}")
+    names = sorted(_kind_at(kind, path).__struct_encode_fields__)
+    words = hint(unknown[1], names, f"there are {', '.join(names)}")
     return f"{key}.{unknown[1]}".lstrip("."), f"there is no such key; {words}"
 
 
-def hint(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return the known name nearest to a misspelled one, or `otherwise` if none is near."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+def hint(name: str, names: Iterable[str], otherwise: str) -> str:
+    """Suggest the name that a misspelled one is nearest to; else return `otherwise`."""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
     return f"did you mean {near[0]}?" if near else otherwise
 
 
@@ -116,7 +116,7 @@ def duration(text: str) -> timedelta:
     >>> duration("1.5m").total_seconds()
     90.0
     """
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
         raise InvalidInput(f"{text!r:.40} is no time; write 500ms, 30s, 5m, 2h or 1d")
-    return timedelta(seconds=float(found[1]) * _UNITS_S[found[2]])
+    return timedelta(seconds=float(match[1]) * _UNITS_S[match[2]])

@@ -1,9 +1,9 @@
 """Every exception that Palio raises on purpose, and nothing else.
 
-A message has the problem, its place and the remedy. The classes are few, so that a
-caller can decide by type; the details are attributes, so that a program need not read prose.
+A message has the problem, its place, and a remedy. The classes are few, so that a caller can decide
+by type; the details are attributes, so that a program need not parse messages.
 
-docs/reference/api.md lists for each its cause and remedy; a test compares them.
+docs/reference/api.md lists the cause and the remedy of each; a test compares them.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class LimitExceeded(InvalidInput):
         self.limit = limit
         self.maximum = maximum
         self.actual = actual
-        found = "" if actual is None else f" ({actual} found)"
-        super().__init__(f"{what} exceeds {limit} = {maximum}{found}; {remedy}")
+        count = "" if actual is None else f" ({actual} found)"
+        super().__init__(f"{what} exceeds {limit} = {maximum}{count}; {remedy}")
 
 
 class NotSupported(InvalidInput):
@@ -150,8 +150,8 @@ class NotPermitted(PalioError):
 
 
 class NotAdvertised(PalioError):
-    """Events that no advertisement of their publisher announces were not published, as the routing
-    delivers no others. `count` is their number in the publication; the rest is published.
+    """Events were not published, as no advertisement of their publisher announces them. `count` is
+    their number among the events sent together; the others are published.
     """
 
     def __init__(self, whose: str, *, count: int, of: int) -> None:
@@ -200,8 +200,8 @@ class IllegalMessage(PalioError):
 
 
 class DamagedFrame(IllegalMessage):
-    """A frame whose checksum is not that of its bytes. The connection is made again, the session
-    continues, and the damaged message is retransmitted.
+    """A frame failed its checksum. The connection is closed; the session resumes on another one,
+    and the message is retransmitted.
     """
 
 

@@ -1,16 +1,16 @@
 """Files and directories that Palio makes: for their owner only, and never through a symbolic link.
 
-Events, filters and tokens are nobody's business but their owner's. So, whatever the umask:
+Events, filters and tokens are private to their owner. So, with any umask:
 
 1. A directory that Palio makes has mode 0700, a file 0600.
-2. What is made *inside* an archive or a set has the readers of its directory: a directory
-   made for a group, or for all, is meant to be read by them. Others than its owner never write to
-   files; they write to directories only where a set's own directory lets the group.
-3. The path that a person gave may be a link. Names that Palio gives, below such a path, may not:
-   someone who may write there could have a file elsewhere overwritten.
+2. A file *inside* an archive or a set has the readers of its directory: a directory for a group, or
+   for all, was made so that they can read. Only the owner writes to files; the group writes to
+   directories if a set's own directory allows it.
+3. The path that a user gave may be a link. Names that Palio chooses below it may not: another user
+   who may write there could have a file elsewhere overwritten.
 4. A file with a secret is refused if others may read it.
 
-Every room that writes files does it by these functions.
+All packages that write files use these functions.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def make_directory(path: Path) -> Path:
 
     One that is there stays as it is, a link too.
     """
-    missing = [each for each in (path, *path.parents) if not each.exists()]
-    for each in reversed(missing):
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
         with suppress(FileExistsError):
-            each.mkdir(_OWNER)
-            each.chmod(_OWNER)
+            folder.mkdir(_OWNER)
+            folder.chmod(_OWNER)
     if not path.is_dir():
         raise UnsafeFile(f"{str(path)!r} is no directory; give another path")
     return path
@@ -96,7 +96,7 @@ def is_open_to_others(path: Path) -> bool:
 
 
 def file_mode_in(home: Path) -> int:
-    """Return the mode of a new file in a directory, readable by the directory's readers."""
+    """Return the mode of a new file in a directory: the directory's readers may read it."""
     return _mode_in(home) & 0o644
 
 
@@ -134,11 +134,11 @@ def open_own(path: Path) -> int:
         if path.is_symlink():
             raise _not_ours(path) from None
         raise
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(descriptor)
         raise _not_ours(path)
-    if found.st_mode & _OTHERS:
+    if status.st_mode & _OTHERS:
         with suppress(PermissionError):  # another's, who let us write to it
             os.fchmod(descriptor, 0o600)
     return descriptor
@@ -226,18 +226,18 @@ def held(path: Path, *, wait: bool = True) -> Iterator[bool]:
 # --- secrets ---
 
 
-def read_secret(path: Path, what: str) -> bytes:
+def read_secret(path: Path, subject: str) -> bytes:
     """A file that others may not read; `what` it holds, for the error.
 
     A file of another owner (mounted by the system, such as a secret of Kubernetes) may be read by
     its group, for that is how it is given to this process, but not by everyone.
     """
     with open(path, "rb") as file:
-        found = os.fstat(file.fileno())
-        forbidden = _OTHERS if found.st_uid == os.geteuid() else stat.S_IRWXO
-        if found.st_mode & forbidden:
+        status = os.fstat(file.fileno())
+        forbidden = _OTHERS if status.st_uid == os.geteuid() else stat.S_IRWXO
+        if status.st_mode & forbidden:
             raise UnsafeFile(
-                f"{what} {str(path)!r} may be read by others "
-                f"(mode {stat.S_IMODE(found.st_mode):04o}); chmod 600 it"
+                f"{subject} {str(path)!r} may be read by others "
+                f"(mode {stat.S_IMODE(status.st_mode):04o}); chmod 600 it"
             )
         return file.read()

@@ -85,7 +85,8 @@ def _packed(path: str | Path) -> pq.ParquetFile:
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for column in (group.column(at) for at in range(group.num_columns)):
-            if any("DELTA" in each for each in column.encodings):  # Arrow reads these plain only
+            # Arrow reads these plain only.
+            if any("DELTA" in encoding for encoding in column.encodings):
                 texts.discard(column.path_in_schema)
     return pq.ParquetFile(
         path,
@@ -121,7 +122,7 @@ def pieces(
 
 def _present(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
     leaves = [file.schema.column(at).path for at in range(len(file.schema))]
-    return [each for each in columns if any(_is_within(leaf, [each]) for leaf in leaves)] or [
+    return [column for column in columns if any(_is_within(leaf, [column]) for leaf in leaves)] or [
         *file.schema_arrow.names[:1]
     ]
 
@@ -131,18 +132,18 @@ def matching_groups(file: pq.ParquetFile, filter: Filter, attributes: Collection
 
     `attributes` are the columns that are attributes: others are absent, whatever is in them.
     """
-    halves = {each.name for each in file.schema_arrow if pa.types.is_float16(each.type)}
+    halves = {field.name for field in file.schema_arrow if pa.types.is_float16(field.type)}
     bounded = filter.attributes.intersection(attributes) - halves  # whose bounds are bytes
     absent = [Constraint.of(name, Op.ABSENT) for name in filter.attributes.difference(attributes)]
-    found = []
+    groups = []
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         columns = [group.column(at) for at in range(group.num_columns)]
-        bounds = [each for column in columns for each in _bounds(column, bounded)]
+        bounds = [bound for column in columns for bound in _bounds(column, bounded)]
         both = Filter.of([Conjunction.of(absent + bounds)]) & filter
-        if not all(each.is_contradiction for each in both.conjunctions):
-            found.append(number)
-    return found
+        if not all(conjunction.is_contradiction for conjunction in both.conjunctions):
+            groups.append(number)
+    return groups
 
 
 def _bounds(column: Any, bounded: Collection[str]) -> list[Constraint]:
@@ -164,7 +165,7 @@ def _bounds(column: Any, bounded: Collection[str]) -> list[Constraint]:
 
 
 def _rows_at_once(group: Any, wanted: Sequence[str] | None, most_rows: int, most_bytes: int) -> int:
-    """How many rows are decoded in one go."""
+    """Return the number of rows to decode at once."""
     row_bytes = 0.0
     for at in range(group.num_columns):
         column = group.column(at)
@@ -183,7 +184,7 @@ def _rows_at_once(group: Any, wanted: Sequence[str] | None, most_rows: int, most
 
 
 def _is_within(path: str, wanted: Sequence[str]) -> bool:
-    return any(path == each or path.startswith(f"{each}.") for each in wanted)
+    return any(path == name or path.startswith(f"{name}.") for name in wanted)
 
 
 def _split(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -200,7 +201,7 @@ def _split(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
 
 
 def _unpacked_bytes(array: Any) -> int:
-    """How large an array is once its dictionaries are unpacked."""
+    """Return the size of an array with its dictionaries unpacked."""
     if isinstance(array, pa.DictionaryArray):
         texts: Any = array.dictionary
         lengths: Any = pc.binary_length(texts)
@@ -238,8 +239,8 @@ def _plain(type_: Any) -> pa.DataType:
         return pa.large_list(type_.value_field.with_type(_plain(type_.value_type)))
     if isinstance(type_, pa.StructType):
         return pa.struct([field.with_type(_plain(field.type)) for field in type_])
-    found: pa.DataType = type_
-    return found
+    plain: pa.DataType = type_
+    return plain
 
 
 # --- the header, compared with the schema before Arrow does ---
@@ -291,15 +292,15 @@ def check_header(path: str | Path, metadata: Any) -> None:
     """
     data = _header_of(path)
     header = _Header(data, metadata)
-    known = sha256(repr(header.levels).encode() + data).digest()
-    if known in _in_order:
+    digest = sha256(repr(header.levels).encode() + data).digest()
+    if digest in _in_order:
         return
     try:
         header.check()
     except (IndexError, _Contradiction) as error:
-        what = str(error) if isinstance(error, _Contradiction) else "it ends too early"
-        raise InvalidInput(f"cannot read {str(path)!r:.200}: of its header, {what}") from None
-    _in_order[known] = None
+        problem = str(error) if isinstance(error, _Contradiction) else "it ends too early"
+        raise InvalidInput(f"cannot read {str(path)!r:.200}: of its header, {problem}") from None
+    _in_order[digest] = None
 
 
 class _Contradiction(Exception):
@@ -323,8 +324,13 @@ class _Header:
         self._at = 0
         schema = metadata.schema
         self.levels = [
-            (each.path, each.max_repetition_level, each.max_definition_level, each.physical_type)
-            for each in (schema.column(at) for at in range(len(schema)))
+            (
+                column.path,
+                column.max_repetition_level,
+                column.max_definition_level,
+                column.physical_type,
+            )
+            for column in (schema.column(at) for at in range(len(schema)))
         ]
         """Path, levels and type of each column by the schema."""
 
@@ -443,8 +449,8 @@ class _Header:
 
     def _skip_items(self, count: int, types: tuple[int, ...], depth: int) -> None:
         for _ in range(count):
-            for each in types:
-                self._skip(each, depth + 1, is_item=True)
+            for kind in types:
+                self._skip(kind, depth + 1, is_item=True)
             if self._at > len(self._data):
                 raise IndexError
 

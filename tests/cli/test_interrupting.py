@@ -135,7 +135,7 @@ def test_people_are_told_that_the_connection_is_lost_and_that_it_is_back(tmp_pat
         port = url.rpartition(":")[2]
         with started("serve", "--listen", f"127.0.0.1:{port}", "--data", str(tmp_path / "data")):
             *_, back = until_told(sub, "again")
-            assert back == "palio: connected to palio again; all is subscribed anew\n"
+            assert back == "palio: connected to palio again; all is subscribed again\n"
             sub.send_signal(signal.SIGINT)
             assert sub.wait(ENDS_S) == INTERRUPTED
 

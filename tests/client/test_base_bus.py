@@ -212,7 +212,7 @@ async def test_handlers_of_others_are_told_that_they_were_cancelled(
         await planner.detach(mine)
         assert (watcher.heard, mine.heard) == (-1, 0)
         assert "rises of Watcher(name='one'" in caplog.text
-        assert "hears nothing more: another client that acts as 'ann'" in caplog.text
+        assert "receives no more events: another client that acts as 'ann'" in caplog.text
 
 
 @in_virtual_time

@@ -654,7 +654,7 @@ async def test_a_handler_whose_subscription_ended_is_told_and_the_others_go_on(
         await turns()
         assert two.heard == ["other"]
         assert "Two.one of " in caplog.text
-        assert "hears nothing more: it was taken back" in caplog.text
+        assert "receives no more events: it was taken back" in caplog.text
         second.end(NotPermitted("this too"))
         await turns()
         assert two._attached is not None
@@ -718,7 +718,7 @@ async def test_what_is_hardly_meant_is_logged(caplog: pytest.LogCaptureFixture) 
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
     assert told[0].endswith("no filter uses the Parameter 'unused'")
-    assert "Doubtful.quote hears only events with the attribute 'quote'" in told[1]
+    assert "Doubtful.quote receives only events with the attribute 'quote'" in told[1]
 
 
 async def test_a_handler_that_is_closed_from_outside_ends() -> None:

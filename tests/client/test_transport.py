@@ -139,7 +139,7 @@ async def test_what_is_not_for_clients_ends_the_client() -> None:
         return [Route(Batch(()))] if isinstance(message, Subscribe) else friendly(message)
 
     async with broker(confused) as (url, _), palio.connect(url) as client:
-        with pytest.raises(IllegalMessage, match="Route, which no client is told"):
+        with pytest.raises(IllegalMessage, match="Route, which is not for clients"):
             await client.subscribe("x < 1")
         assert not client.is_connected
 

@@ -296,7 +296,7 @@ def test_parameters_count_at_the_time_of_the_event(spark: SparkSession, events: 
                 if filter.matches({"price": price}, row.get("parameters")):
                     oracle.append((number, row["id"]))
     assert sorted(map(tuple, found)) == sorted(oracle)
-    with pytest.raises(InvalidInput, match="say which column is the events' time"):
+    with pytest.raises(InvalidInput, match="name the column of the events' time"):
         match(frame, history)
     with pytest.raises(InvalidInput, match="no such column"):
         match(events.select("id"), history, time="at")

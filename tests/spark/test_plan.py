@@ -61,7 +61,7 @@ def test_addresses_are_no_paths(home: Path) -> None:
         ("wanted.jsonl", "none.jsonl", ":8: match.subscriptions: .*none.jsonl' is not there"),
         ('of = "matches"', 'of = "sequences"', r":11: sinks.0..of: .* no table \[sequences\]"),
         ('path = "out"', "", ":10: sinks.0..path: parquet is written to a path"),
-        ('path = "out"', 'path = "."', ":12: sinks.0..path: .*is there already"),
+        ('path = "out"', 'path = "."', ":12: sinks.0..path: .*exists already"),
         ('name = "orders"', 'name = "o"\ntrigger = "1s"', ":2: trigger: this is for streams"),
         ("[source]", "[source]\nstream = true", ":3: source.schema: a stream of json needs"),
         ("[source]", "[source]\nstream = true", "pipeline.toml: checkpoint: a stream needs one"),
@@ -185,7 +185,7 @@ def test_what_refreshes_is_a_stream_with_a_directory(
                 '[sequences]\nby = []\ntime = "t"\nwatermark = "1s"\n'
                 "patterns = [{ id = 1, pattern = 'a = 1 THEN b = 1' }]\n[source]"
             ),
-            ":9: .* a stream's pattern says WITHIN what time",
+            ":9: .* a stream's pattern needs a WITHIN",
         ),
         ("[[sinks]]", '[[sinks]]\nof = "events"\npath = "o"\n[[sinks]]', "one query takes a dur"),
     ],

@@ -163,5 +163,5 @@ def test_a_stream_says_when_what_has_begun_is_over(spark: SparkSession) -> None:
     with pytest.raises(InvalidInput, match=r"events.withWatermark\('timestamp', '10 seconds'\)"):
         sequences(stream, {1: "a = 1 THEN b = 2"}, "value", "timestamp")
     stream = stream.withWatermark("timestamp", "10 seconds")
-    with pytest.raises(InvalidInput, match="pattern 'p' does not say WITHIN"):
+    with pytest.raises(InvalidInput, match="pattern 'p' has no WITHIN"):
         sequences(stream, {"p": "a = 1 THEN b = 2"}, "value", "timestamp")

@@ -131,10 +131,10 @@ def test_a_pin_or_a_name_that_is_no_version_is_refused(tmp_path: Path, said: str
     found = subscriptions(ONE, tmp_path)
     (tmp_path / "pins").mkdir()
     (tmp_path / "pins" / "query-1").write_text(said)
-    with pytest.raises(FileDamaged, match=r"query-1 says .*, which names no version"):
+    with pytest.raises(FileDamaged, match=r"query-1 contains .*, which names no version"):
         found.pinned("query", 1)
     (tmp_path / "current").write_text(said)
-    with pytest.raises(FileDamaged, match="current says"):
+    with pytest.raises(FileDamaged, match="current contains"):
         len(found)
 
 
@@ -181,7 +181,7 @@ def test_wrong_arguments(keywords: dict[str, Any], message: str) -> None:
 
 def test_a_history_needs_a_time(tmp_path: Path) -> None:
     rows = [{**ONE[0], "valid_to": "2026-01-01"}]
-    with pytest.raises(InvalidInput, match="say which column is the events' time"):
+    with pytest.raises(InvalidInput, match="name the column of the events' time"):
         subscriptions(rows, tmp_path)
     assert not (tmp_path / "current").exists()
     assert len(subscriptions(rows, tmp_path, time="at")) == 1

@@ -35,18 +35,18 @@ class Admin:
 
     async def topology(self) -> Topology:
         """The brokers that this one knows of, and how they are linked."""
-        found: Topology = await self.query("topology")
-        return found
+        topology: Topology = await self.query("topology")
+        return topology
 
     async def status(self) -> dict[str, Any]:
         """Counts of the broker by name, or of what is this client's own (then with `limited`)."""
-        found: dict[str, Any] = await self.query("status")
-        return found
+        status: dict[str, Any] = await self.query("status")
+        return status
 
     async def trace(self, event: Mapping[str, Any]) -> Trace:
-        """Where an event would go, broker by broker. Nobody receives it."""
-        found: Trace = await self.query("trace", event)
-        return found
+        """Trace the path of an event, broker by broker, without delivering it."""
+        trace: Trace = await self.query("trace", event)
+        return trace
 
     async def subscriptions(self, *, own: bool = False) -> list[CatalogueEntry]:
         """The subscriptions of the broker's clients, or of this one's principal only (`own`)."""
@@ -69,8 +69,8 @@ class Admin:
 
     async def peers(self) -> list[PeerInfo]:
         """The neighbours of this broker, and where it dials."""
-        found: list[PeerInfo] = await self.query("peers")
-        return found
+        peers: list[PeerInfo] = await self.query("peers")
+        return peers
 
     async def add_peer(self, url: str) -> AddedPeer:
         """Have the broker linked to another, and return once it is; it is so after a restart, too.
@@ -85,8 +85,8 @@ class Admin:
         return added
 
     async def remove_peer(self, name: str) -> RemovedPeer:
-        """Have the broker part from a neighbour, and return once ways lead round that link, if
-        there are others, and it is gone.
+        """Have the broker remove a neighbour. Returns once events take other paths, if there are
+        any, and the link is closed.
         """
         self._check_open()
         answer: Answer = await self._upstream.ask(RemovePeer(0, name))
@@ -141,5 +141,5 @@ def _packed(plan: bytes | str | PathLike[str]) -> str:
     """A plan, or one in a file, as it travels between brokers."""
     from palio.multicast.documents import decode, pack
 
-    found, _ = decode(plan if isinstance(plan, bytes) else Path(plan).read_bytes())
-    return pack(found)
+    decoded, _ = decode(plan if isinstance(plan, bytes) else Path(plan).read_bytes())
+    return pack(decoded)

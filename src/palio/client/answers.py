@@ -10,19 +10,18 @@ class BrokerInTopology(TypedDict):
 
     links: list[str]
     parent: str
-    """The broker above it, where brokers find out who is above whom; empty at the root."""
+    """The broker above it, where brokers elect a root; empty at the root."""
     found: list[str]
-    """Those of its links that it has found in the place of one that was lost."""
+    """Its fallback links, which replace lost ones."""
     url: str
     """The address that it announces for others; empty if it announces none."""
     reachable: bool
     durable_subscriptions: list[str]
     multicast: str
-    """What it does with the plan in use: it has `joined` its groups, was `moved` to links by the
-    broker that was asked as it could not keep up, receives by `links` as it has no multicast way,
-    or is yet `waiting`. Empty where there is no plan."""
+    """Its state in the plan: it has `joined` its groups, was `moved` to links as it could not keep
+    up, receives by `links` as it has no multicast, or is still `waiting`. Empty without a plan."""
     leaving: bool
-    """Whether it is about to go, or was drained."""
+    """True if it is about to shut down, or was drained."""
 
 
 class PlanInUse(TypedDict):
@@ -30,7 +29,7 @@ class PlanInUse(TypedDict):
 
     id: int
     epoch_us: int
-    """When it was applied: microseconds since 1970."""
+    """The time at which it was applied: microseconds since 1970."""
     origin: str
     """The broker at which it was applied."""
     method: str
@@ -41,11 +40,11 @@ class PlanInUse(TypedDict):
 
 
 class Topology(TypedDict):
-    """The brokers by their names, as the one that was asked knows them."""
+    """The brokers by name, as the queried broker knows them."""
 
     asked: str
     root: str
-    """The broker above all others, where brokers find out who that is; else empty."""
+    """The broker above all others, where brokers elect a root; else empty."""
     brokers: dict[str, BrokerInTopology]
     plan: PlanInUse | None
 
@@ -123,7 +122,7 @@ class GroupInTrace(TypedDict):
 
 
 class MulticastHop(TypedDict):
-    """How an event would go from where it is published to all other brokers."""
+    """The first hop of an event by multicast, from its broker to all others."""
 
     groups: list[GroupInTrace]
     by_links: list[str]
@@ -147,7 +146,7 @@ class Hop(TypedDict):
 
 
 class Trace(TypedDict):
-    """Where an event would go. `limited` is the reason why some of it is missing, if so."""
+    """The path of an event. `limited` is the reason why a part is missing, if one is."""
 
     hops: list[Hop]
     limited: NotRequired[str]

@@ -98,12 +98,12 @@ class Recent:
         self._old: dict[str, _Known] = {}
 
     def fresh(self, publisher: str, numbers: Numbers) -> npt.NDArray[np.bool_]:
-        """Which of some numbers were not added before."""
+        """Return a mask of the numbers that were not added before."""
         unknown = np.ones(len(numbers), np.bool_)
         for generation in (self._new, self._old):
-            known = generation.get(publisher)
-            if known is not None and len(numbers) and numbers.min() <= known.last:
-                unknown &= ~np.isin(numbers, known.together())
+            history = generation.get(publisher)
+            if history is not None and len(numbers) and numbers.min() <= history.last:
+                unknown &= ~np.isin(numbers, history.together())
         return unknown
 
     def add(self, publisher: str, numbers: Numbers) -> None:
@@ -112,9 +112,9 @@ class Recent:
             return
         if self._count >= self._most:
             self._old, self._new, self._count = self._new, {}, 0
-        known = self._new.setdefault(publisher, _Known())
-        known.arrays.append(numbers)
-        known.last = max(known.last, int(numbers.max()))
+        history = self._new.setdefault(publisher, _Known())
+        history.arrays.append(numbers)
+        history.last = max(history.last, int(numbers.max()))
         self._count += len(numbers)
 
 
@@ -195,7 +195,7 @@ class Archive:
 
     def _begin(self) -> None:
         """Begin a segment. Its number is new even if the staging directory was cleared."""
-        latest = max((int(each.stem, 16) for each in self._segments()), default=0)
+        latest = max((int(segment.stem, 16) for segment in self._segments()), default=0)
         self._number = max(time.time_ns(), latest + 1)
         path = self._staging / f"{self._number:016x}.staged"
         self._segment = files.open_new(path)
@@ -267,7 +267,7 @@ class Archive:
             target = folder / f"{self.name}-{sealed.stem}-{number:03}.parquet"
             _write(table, target)
             written.append(target)
-        for folder in {each.parent for each in written}:
+        for folder in {file.parent for file in written}:
             _sync_directory(folder)
         _sync_directory(self.path)
         sealed.unlink()
@@ -313,12 +313,12 @@ def as_events(batch: pa.RecordBatch, *names: str) -> pa.RecordBatch:
 
 def _newest(path: Path, name: str) -> list[Path]:
     """The files that hold the last events that were taken under a name, oldest first."""
-    found = [each for each in part_files(path) if each.name.rsplit("-", 2)[0] == name]
-    found.sort(key=lambda each: each.name)
+    files = [file for file in part_files(path) if file.name.rsplit("-", 2)[0] == name]
+    files.sort(key=lambda file: file.name)
     taken: list[Path] = []
     count = 0
-    while found and count < REMEMBERED and len(taken) < REMEMBERED_FILES:
-        taken.append(found.pop())
+    while files and count < REMEMBERED and len(taken) < REMEMBERED_FILES:
+        taken.append(files.pop())
         count += pq.read_metadata(taken[-1]).num_rows
     return taken[::-1]
 
@@ -377,8 +377,8 @@ def _parts(records: Iterable[tuple[int, str, pa.RecordBatch]]) -> Iterator[tuple
         shape = tuple((field.name, str(field.type)) for field in table.schema)
         by_shape.setdefault(shape, []).append(table)
     together = [pa.concat_tables(by_shape[shape]) for shape in sorted(by_shape)]
-    found = [part for table in _few(together) for part in _by_day(table)]
-    yield from sorted(found, key=lambda part: part[0])
+    parts = [part for table in _few(together) for part in _by_day(table)]
+    yield from sorted(parts, key=lambda part: part[0])
 
 
 def _few(tables: list[pa.Table]) -> list[pa.Table]:
@@ -389,7 +389,7 @@ def _few(tables: list[pa.Table]) -> list[pa.Table]:
     """
     if len(tables) <= MAX_SHAPES:
         return tables
-    tables = sorted(tables, key=lambda each: -each.num_rows)
+    tables = sorted(tables, key=lambda table: -table.num_rows)
     groups: list[_Group] = []
     for table in tables[MAX_SHAPES - 1 :]:
         if not any(group.takes(table) for group in groups):

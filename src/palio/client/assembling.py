@@ -1,7 +1,7 @@
-"""`Assembling`: the pattern of a subscription at work, which this client puts together by itself.
+"""`Assembling`: the pattern of a subscription, assembled by the client.
 
-It has the sequences in progress, the timer of what they hold back and, where the subscription is
-durable, what the pattern owes its broker.
+It has the partial matches, the timer of events that are held back and, for a durable subscription,
+the pattern's pending acks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Assembling:
         self._timer: asyncio.TimerHandle | None = None
         self.sequences = self._begun()
         self.receipts: PatternReceipts | None = None
-        """What is owed to the broker, if the subscription is durable."""
+        """The pending acks of a durable subscription."""
         if owner.durable:
             queue_size = owner.queue.queue_size
             self.receipts = PatternReceipts(self.sequences, queue_size, self._acknowledge)
@@ -77,7 +77,7 @@ class Assembling:
             self.sequences.resume(ended.after, (), ended.reorder_s)
             self.receipts.follow(self.sequences)
 
-    # --- what comes ---
+    # --- events ---
 
     def push(self, events: Iterable[dict[str, Any]], publisher: str) -> QueuedEvents | None:
         """Take in events for the steps of the pattern: the sequences that are complete at once.
@@ -87,18 +87,18 @@ class Assembling:
         sequences = self.sequences
         waits = sequences.reorder_s > 0
         now = asyncio.get_running_loop().time() if waits else 0.0
-        found, late = sequences.push(events, publisher, now)
+        composites, late = sequences.push(events, publisher, now)
         if late is not None:
             self._owner.lose(late)
         if waits or self.receipts is not None:
-            self._offer(found)
+            self._offer(composites)
             self._plan()
-            found = []
-        return QueuedEvents.made(self._owner, publisher, found) if found else None
+            composites = []
+        return QueuedEvents.made(self._owner, publisher, composites) if composites else None
 
     def _offer(self, composites: Iterable[Event]) -> None:
         receipts = self.receipts
-        for publisher, some in groupby(composites, lambda each: each.publisher):
+        for publisher, some in groupby(composites, lambda composite: composite.publisher):
             events = list(some)
             entry = None if receipts is None else receipts.expect(events)
             self._owner.queue.offer(QueuedEvents.made(self._owner, publisher, events, entry))
@@ -166,8 +166,8 @@ class Assembling:
             self.sequences.start_over()
 
     def resume(self, packed: bytes) -> bool:
-        """Somebody has left a bookmark under this name: whether to go on from there, as this is
-        not further. One that cannot be read, or of another pattern, starts over.
+        """Resume from a bookmark; return False if the pattern here is further. A bookmark that
+        does not decode, or of another pattern, starts over.
         """
         receipts, sequences = self.receipts, self._begun()
         if receipts is None:

@@ -265,7 +265,7 @@ class SyncBaseBus:
         return self._portal.call(self._inner.attach(subscriber))
 
     def close(self) -> None:
-        """Take no more events; receivers get what waits for them, then end.
+        """Accept no more events; receivers get their backlog, then end.
 
         To close it again does nothing.
         """

@@ -1,13 +1,13 @@
-"""`PatternReceipts`: what a durable pattern owes its broker, and the bookmark that it leaves there.
+"""`PatternReceipts`: the pending acks of a durable pattern, and its bookmark at the broker.
 
-A pattern takes events in the order of publication, and its broker delivers entries in the order in
-which they came. So an acknowledgement has two parts. The *bookmark* is how far the pattern has
-got: the place of the last event that took its part, and the partial match after it. And everything
-up to an entry need not come again, once all of it is at that place or before.
+A pattern processes events in the order of publication, and its broker delivers entries in the order
+of arrival. So an ack has two parts: a *bookmark*, which is the place of the last processed event
+and the partial match there; and the number of an entry up to which all events are at that place or
+before, so that they need not be redelivered.
 
-While occurrences wait to be dealt with, the bookmark stays at the end of the last one that was:
-they are found again from there. The client that takes the subscription up receives the bookmark and
-all unacknowledged events. Those at the bookmark's place or before have taken their part.
+While occurrences are unhandled, the bookmark stays at the end of the last handled one: they are
+found again from there. A client that resumes the subscription receives the bookmark and all unacked
+events, and drops events at the bookmark's place or before.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from palio.protocol.limits import MAX_BOOKMARK_BYTES, WINDOW_BYTES
 from palio.protocol.receipts import Entry, Receipts
 
 HELD_BYTES: Final = WINDOW_BYTES // 4
-"""After so many bytes the broker learns that they are held here, and continues to send."""
+"""Bytes held here at which the broker is notified, so that it continues to send."""
 
 NO_NUMBERS: Final = np.zeros(0, np.int64)
-"""Of an entry that holds no events, or whose events are known by other numbers."""
+"""The numbers of an entry without events, or whose events have other numbers."""
 
 
 class Bookmark(msgspec.Struct, frozen=True, array_like=True):
-    """How far a pattern has got.
+    """The progress of a pattern.
 
     >>> import palio
     >>> from datetime import UTC, datetime
@@ -112,19 +112,19 @@ class PatternReceipts:
         did not come before.
         """
         if entry:
-            last = max(((each[TIME], publisher, each[SEQ]) for each in events), default=None)
+            last = max(((event[TIME], publisher, event[SEQ]) for event in events), default=None)
             self._entries.append((entry, last))
             self._last_entry = entry
             self._unreported_bytes += size
         if not events:
             return []
-        numbers = np.array([each[SEQ] for each in events], np.int64)
+        numbers = np.array([event[SEQ] for event in events], np.int64)
         fresh = self._seen.fresh(publisher, numbers).tolist()
         self._seen.add(publisher, numbers)
         return [
-            each
-            for each, is_fresh in zip(events, fresh, strict=True)
-            if is_fresh and not self._is_over((each[TIME], publisher, each[SEQ]))
+            event
+            for event, is_fresh in zip(events, fresh, strict=True)
+            if is_fresh and not self._is_over((event[TIME], publisher, event[SEQ]))
         ]
 
     def lost(self, entry: int) -> Callable[[], None]:
@@ -144,11 +144,13 @@ class PatternReceipts:
     def expect(self, occurrences: Iterable[Event]) -> Entry | None:
         """Occurrences go into the queue, each with its receipt: the entry of the last one."""
         entry = None
-        for each in occurrences:
+        for occurrence in occurrences:
             self._found += 1
-            self._unhandled.append((self._found, (each.time, each.publisher, each.seq)))
-            entry = self.occurrences.expect(self._found, each.publisher, NO_NUMBERS, 1)
-            each.receipt = self.occurrences.make(entry)
+            self._unhandled.append(
+                (self._found, (occurrence.time, occurrence.publisher, occurrence.seq))
+            )
+            entry = self.occurrences.expect(self._found, occurrence.publisher, NO_NUMBERS, 1)
+            occurrence.receipt = self.occurrences.make(entry)
         return entry
 
     def _dealt_with(self, number: int) -> None:

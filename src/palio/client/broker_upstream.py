@@ -80,20 +80,20 @@ class BrokerUpstream(Roaming):
             return None
         return self.ask(change)
 
-    async def cancel(self, what: Filter | Pattern, /, *, delete: bool) -> int:
+    async def cancel(self, filter: Filter | Pattern, /, *, delete: bool) -> int:
         """Cancel at the broker what others of the same identity receive; none without one."""
         if not self.identity:
             return 0
-        answer: Answer = await self.ask(Cancel(0, str(what), delete))
+        answer: Answer = await self.ask(Cancel(0, str(filter), delete))
         ended: int = answer.data
         return ended
 
     def _while_connected(
         self, change: asyncio.Future[Any], request: Request, *, may_refuse: bool = False
     ) -> PendingReply:
-        """Done with a change that is in force here, or when the connection breaks: the broker is
-        told of it in any case. Nobody waits for a refusal where there is no connection: it is
-        logged.
+        """Return a reply to a change that is in force here already. It is complete with the
+        broker's answer, or when the connection breaks, as the broker is notified in any case.
+        Without a connection a refusal is only logged.
         """
         change.add_done_callback(_retrieved)
         if not self.session.is_connected:
@@ -111,12 +111,12 @@ class BrokerUpstream(Roaming):
         """Acknowledge entries of a durable subscription to the broker."""
         self.core.table.acknowledge(number, entry, held, bookmark)
 
-    async def advertise(self, what: Advertisement) -> int:
+    async def advertise(self, advertisement: Advertisement) -> int:
         """Announce what will be published; the number to withdraw it by."""
         number = self._next_advertised
         self._next_advertised += 1
         try:
-            await self.ask(Advertise(0, number, str(what)))
+            await self.ask(Advertise(0, number, str(advertisement)))
         except BaseException:
             reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             if self.core.table.unadvertise(number, answers(reply)):  # the request may still arrive
@@ -142,11 +142,13 @@ class BrokerUpstream(Roaming):
             self._missed.update(dict.fromkeys(self.dispatcher))
             _note_unknown(self._missed)
         elif self.is_ready:  # it has moved
-            _note_unknown(each for each in self.dispatcher if each.by_brokers)
+            _note_unknown(
+                registration for registration in self.dispatcher if registration.by_brokers
+            )
         self.is_ready = True
-        for each in self.dispatcher:
-            if each.durable:
-                each.renew()
+        for registration in self.dispatcher:
+            if registration.durable:
+                registration.renew()
         if self._missed and not self._is_settling:
             self._is_settling = True
             self.core.table.ask(Settle(0), self._is_whole)
@@ -156,28 +158,28 @@ class BrokerUpstream(Roaming):
         self._is_settling = False
         missed, self._missed = self._missed, {}
         if not isinstance(outcome, PalioError):
-            _note_unknown(each for each in missed if not each.closed)
+            _note_unknown(registration for registration in missed if not registration.closed)
 
     def withdrawn(self, ended: Subscribe, error: PalioError) -> None:
         """A subscription that was in force is over: it ends with the error."""
-        found = self.dispatcher.get(ended.key)
-        if found is not None:
-            found.end(error)
+        registration = self.dispatcher.get(ended.key)
+        if registration is not None:
+            registration.end(error)
 
     def flow(self) -> None:
-        """The session is back, or there is room again for what waits to be published."""
+        """Publish pending events: the session is back, or the window allows more."""
         was_listening = self.is_listening
         super().flow()
         if not was_listening:
-            for each in self.dispatcher:
-                if each.assembling is not None:
-                    each.assembling.restart_wait()
+            for registration in self.dispatcher:
+                if registration.assembling is not None:
+                    registration.assembling.restart_wait()
 
     def disconnected(self) -> None:
         """Release callers that wait for the broker to confirm an unsubscribe."""
         super().disconnected()
-        for each in list(self._unsubscribing):
-            finish(each)
+        for key in list(self._unsubscribing):
+            finish(key)
 
     def ended(self, error: PalioError) -> None:
         """There is no way back to a broker."""
@@ -196,43 +198,51 @@ class BrokerUpstream(Roaming):
 
     def deliver_durable(self, message: Deliver) -> None:
         """Events for one durable subscription."""
-        found = self.dispatcher.get(message.key)
-        if found is not None and found.durable:  # else it was unsubscribed meanwhile
+        registration = self.dispatcher.get(message.key)
+        if registration is not None and registration.durable:  # else it was unsubscribed meanwhile
             mask = unpack_mask(message.rows, len(message.parcel))
-            self.dispatcher.deliver_durable(found, message.parcel, mask, message.entry)
+            self.dispatcher.deliver_durable(registration, message.parcel, mask, message.entry)
 
     def deliver_assembled(self, message: Assembled) -> None:
         """An occurrence of a pattern, for the subscription that it is of."""
-        found = self.dispatcher.get(message.key)
-        if found is not None:  # else it was unsubscribed meanwhile
-            found.occurred(message.parts)
+        registration = self.dispatcher.get(message.key)
+        if registration is not None:  # else it was unsubscribed meanwhile
+            registration.occurred(message.parts)
 
     def bookmarked(self, key: int, bookmark: bytes) -> None:
         """Resume a durable pattern from a bookmark, unless it has got further."""
-        found = self.dispatcher.get(key)
-        if found is not None:
-            found.bookmarked(bookmark)
+        registration = self.dispatcher.get(key)
+        if registration is not None:
+            registration.bookmarked(bookmark)
 
     def lose(self, gaps: Sequence[messages.Gap]) -> None:
         """Events that the broker dropped because this client fell behind, or that may have been
         lost on their way to it.
         """
-        for each in gaps:
-            kind = LateGap if each.is_late else Gap
-            gap = kind(each.publisher, each.first_seq, each.last_seq, each.count, each.reason)
+        for lost_range in gaps:
+            kind = LateGap if lost_range.is_late else Gap
+            gap = kind(
+                lost_range.publisher,
+                lost_range.first_seq,
+                lost_range.last_seq,
+                lost_range.count,
+                lost_range.reason,
+            )
             for registration in self.dispatcher:
-                is_for_all = each.key < 0 and (not registration.durable or not each.count)
+                is_for_all = lost_range.key < 0 and (
+                    not registration.durable or not lost_range.count
+                )
                 assembling = registration.assembling
-                if registration.number == each.key and assembling is not None:
+                if registration.number == lost_range.key and assembling is not None:
                     assembling.start_over()
-                if registration.number == each.key or is_for_all:
+                if registration.number == lost_range.key or is_for_all:
                     registration.lose(gap)
 
 
 def _note_unknown(registrations: Iterable[Registration]) -> None:
     """Events of anybody may have been lost to these."""
-    for each in registrations:
-        each.queue.note(each, _UNKNOWN)
+    for registration in registrations:
+        registration.queue.note(registration, _UNKNOWN)
 
 
 def _done(reply: asyncio.Future[None], may_refuse: bool, change: asyncio.Future[Any]) -> None:
@@ -268,8 +278,8 @@ class Lifetimes:
         source, and in any case where nobody can know.
         """
         try:
-            found = await self._has_source(registration)
-            if not (found or offer_timeout):
+            has_source = await self._has_source(registration)
+            if not (has_source or offer_timeout):
                 raise _unoffered(registration)
         except BaseException:
             registration.abandon()

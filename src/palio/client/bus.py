@@ -106,10 +106,10 @@ class Bus(BaseBus[Upstream]):
         msgspec, a model of pydantic, a `TypedDict`. An event that does not fit is left out; it
         counts as `invalid`.
         """
-        what = as_filter(filter)
-        read = check_as(as_, is_pattern=isinstance(what, Pattern))
+        parsed = as_filter(filter)
+        read = check_as(as_, is_pattern=isinstance(parsed, Pattern))
         options = SubscriptionOptions(on_gap, max_events=max_events, read=read)
-        registration, reply = self._announced(what, given_params(params), queue_size, options)
+        registration, reply = self._announced(parsed, given_params(params), queue_size, options)
         return await self._in_force(registration, reply, replace_covered=replace_covered)
 
     async def publish(
@@ -134,16 +134,16 @@ class Bus(BaseBus[Upstream]):
             check_name(publisher, "a publisher")
         time = self._next_time()
         before = last = self._seqs.get(publisher, 0)
-        found = []
+        matches = []
         for parcel in self._parcels(events, expiry(ttl, time)):
             whole = parcel.stamped(publisher, last + 1, (time - _EPOCH) // _TICK)
             last += len(parcel)
             everything = np.ones(len(parcel), np.bool_)
-            found.append(self._dispatcher.wanted(Arrival(whole), everything))
+            matches.append(self._dispatcher.wanted(Arrival(whole), everything))
         self._seqs[publisher] = last
         self._last_time = time
         deliveries, is_crowded = 0, False
-        for wanted in found:
+        for wanted in matches:
             count, crowded = self._dispatcher.queue(wanted)
             deliveries += count
             is_crowded |= crowded
@@ -153,8 +153,8 @@ class Bus(BaseBus[Upstream]):
 
     def _parcels(self, events: Publishable, expires: datetime | None) -> list[Parcel]:
         """Events as parcels; a single event is not made a batch, which costs more than all else."""
-        known = self._forms.of(events) if type(events) is dict and expires is None else None
-        single = None if known is None else lone(*known)
+        form = self._forms.of(events) if type(events) is dict and expires is None else None
+        single = None if form is None else lone(*form)
         if single is not None:
             return [single]
         return [Parcel("", batch) for batch in batches(events, expires)]

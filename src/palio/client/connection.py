@@ -6,10 +6,10 @@
   subscribe, update, ... ->'  (resumes, renews)     '-> Gaps -> on_gap
 ```
 
-The broker sends each batch once, whatever it matches; the client's own engine, which always has the
-newest parameters, finds out for whom it is. Of an event by itself the broker says that, and the
-client asks only subscriptions that changed since. What no longer matches goes no further
-(strictness: parametric 3.3); it is counted as spurious.
+The broker sends each batch once per session. The client's own engine, which always has the newest
+parameters, finds its subscriptions. For a single event the broker lists them, and the client checks
+only those that changed since. An event that no longer matches is dropped (strictness: parametric
+3.3), and counted as spurious.
 """
 
 from __future__ import annotations
@@ -87,14 +87,13 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     """A connection to a broker: `async with connect(...) as client`, or `await connect(...)`.
 
     Of several URLs the first that answers is taken, and the others in turn when it no longer does.
-    `name` is whom durable subscriptions belong to, unless a token or certificate says who this is;
-    without one it is that of `identity`, or drawn. All who act under one `identity` at a broker
-    share what they advertise, and each may cancel subscriptions of any; with a token it is its
-    principal's own name. `timeout` is how many
-    seconds each request waits for its answer before it raises `Unreachable` (None: for ever).
-    `reorder_timeout` is how many seconds patterns wait for events that were overtaken on their way
-    (0: they go by the order of arrival; None: it is found out). With `retry` the first connect
-    waits until a broker answers, as a service does that may start before it. `dial` opens
+    `name` owns durable subscriptions, unless a token or certificate names a principal; without one
+    it is that of `identity`, or random. All clients under one `identity` at a broker share their
+    advertisements, and each may cancel subscriptions of the others; with a token it is the
+    principal's own name. `timeout` is the time in seconds after which a request without an answer
+    raises `Unreachable` (None: never). `reorder_timeout` is the time in seconds for which patterns
+    wait for reordered events (0: they use the order of arrival; None: it is measured). With `retry`
+    the first connect waits until a broker answers, for a service that may start first. `dial` opens
     connections in some way of its own, and `seed` settles the pauses between attempts; both are for
     tests.
     """
@@ -102,8 +101,8 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     if not urls:
         raise InvalidInput("connect takes the URL of a broker, such as palio://localhost:7400")
     if dial is None:
-        for each in urls:
-            parse_address(each)
+        for address in urls:
+            parse_address(address)
         dial = tcp(tls)
     if identity:
         check_name(identity, "an identity")
@@ -212,36 +211,36 @@ class Client(BaseBus[BrokerUpstream]):
         return self
 
     async def suspend(self) -> None:
-        """Leave the broker for a while. It keeps the session, and what comes in, for its grace.
+        """Disconnect. The broker keeps the session and its backlog for the grace period.
 
-        What was published is answered first; what is published meanwhile waits.
+        Published events are answered first; later ones wait for `resume`.
         """
         self._check_open()
         await self._upstream.suspend()
 
     async def resume(self, *urls: str) -> None:
-        """Come back to the broker, or to another one.
+        """Reconnect to the broker, or to another one.
 
-        Where the session is no longer known, all is subscribed again and every subscription gets a
-        gap, as it may have missed events. Durable subscriptions miss no durable event.
+        If the session has expired, all is subscribed again, and every subscription gets a gap, as
+        it may have missed events. Durable subscriptions miss no durable event.
         """
         self._check_usable()
         await self._upstream.resume(urls)
 
     async def move(self, *urls: str) -> None:
-        """Go to another broker without missing anything.
+        """Move to another broker without missing an event.
 
-        Everything is subscribed there and settled before the old broker is left; what both deliver
-        meanwhile is given on once. Durable subscriptions take what waits for them along. If the new
-        broker cannot be reached, nothing has changed.
+        All is subscribed there and settled before the old broker is left; events that both deliver
+        are delivered once. The backlog of durable subscriptions moves along. If the new broker is
+        unreachable, nothing changes.
         """
         self._check_open()
         await self._upstream.move(urls)
 
     async def close(self) -> None:
-        """Wait for the broker's answers to what was published, then leave it.
+        """Wait for the broker's answers to published events, then disconnect.
 
-        Consumers receive what waits for them, then end.
+        Consumers receive their backlog, then end.
         """
         if not self._closed and self.is_connected:
             try:
@@ -321,8 +320,10 @@ class Client(BaseBus[BrokerUpstream]):
         it (docs/reference/model.md).
         """
         self._check_open()
-        what = read_advertisement(text, given_params(params))
-        return AdvertisementHandle(self._upstream, await self._upstream.advertise(what), what)
+        advertisement = read_advertisement(text, given_params(params))
+        return AdvertisementHandle(
+            self._upstream, await self._upstream.advertise(advertisement), advertisement
+        )
 
     async def unadvertise(
         self,
@@ -404,16 +405,16 @@ class Client(BaseBus[BrokerUpstream]):
         With `match_at="brokers"` brokers assemble a pattern where its events meet, and only whole
         sequences come here; the brokers have to route by advertisements.
         """
-        given, what = given_params(params), as_filter(filter)
+        given, parsed = given_params(params), as_filter(filter)
         wait_s = (
             self._reorder_timeout if reorder_timeout is None else check_reorder(reorder_timeout)
         )
-        if reorder_timeout is not None and not isinstance(what, Pattern):
+        if reorder_timeout is not None and not isinstance(parsed, Pattern):
             raise InvalidInput(
-                f"reorder_timeout= is for patterns, such as a THEN b; {str(what)!r:.80} is one "
+                f"reorder_timeout= is for patterns, such as a THEN b; {str(parsed)!r:.80} is one "
                 "filter"
             )
-        by_brokers = check_match_at(match_at, what, reorder_timeout, durable_name)
+        by_brokers = check_match_at(match_at, parsed, reorder_timeout, durable_name)
         if ack not in ("auto", "manual"):
             raise InvalidInput(f"ack is 'auto' or 'manual', not {ack!r}")
         retention = check_seconds(retention, "retention")
@@ -424,13 +425,13 @@ class Client(BaseBus[BrokerUpstream]):
         elif retention or ack == "manual":
             option = "retention" if retention else "ack"
             raise InvalidInput(f"{option}= is for durable subscriptions; give a durable_name=")
-        check_offer_timeout(offer_timeout, what, durable_name)
+        check_offer_timeout(offer_timeout, parsed, durable_name)
         options = SubscriptionOptions(
             *(on_gap, wait_s, durable_name, retention, ack == "auto", by_brokers, max_events),
-            read=check_as(as_, is_pattern=isinstance(what, Pattern)),
+            read=check_as(as_, is_pattern=isinstance(parsed, Pattern)),
         )
         text = filter if isinstance(filter, str) else ""
-        registration, reply = self._announced(what, given, queue_size, options, text)
+        registration, reply = self._announced(parsed, given, queue_size, options, text)
         subscription = await self._in_force(registration, reply, replace_covered=replace_covered)
         if offer_timeout is not None:
             await self._lifetimes.begin(registration, offer_timeout)
@@ -438,7 +439,7 @@ class Client(BaseBus[BrokerUpstream]):
 
     def _check_durable(self, durable_name: str) -> None:
         check_name(durable_name, "a durable subscription")
-        if any(each.durable == durable_name for each in self._dispatcher):
+        if any(registration.durable == durable_name for registration in self._dispatcher):
             raise InvalidInput(
                 f"this client has subscribed to the durable name {durable_name!r} already; "
                 "unsubscribe it first, or change it with update and replace"

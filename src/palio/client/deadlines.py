@@ -35,7 +35,7 @@ class Deadlines:
         self._tidy_at = TIDY_AT
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, future: asyncio.Future[Any], what: str, seconds: float | None) -> None:
+    def watch(self, future: asyncio.Future[Any], subject: str, seconds: float | None) -> None:
         """Let a future fail after a timeout; `what` describes its request and the state without a
         reply, for the error.
         """
@@ -43,7 +43,7 @@ class Deadlines:
             return
         loop = asyncio.get_running_loop()
         if seconds != self.seconds:
-            timer = loop.call_later(seconds, self._expire, future, what, seconds)
+            timer = loop.call_later(seconds, self._expire, future, subject, seconds)
             future.add_done_callback(lambda _: timer.cancel())
             return
         waiting = self._waiting
@@ -53,7 +53,7 @@ class Deadlines:
         if len(waiting) >= self._tidy_at:
             self._tidy()
         self._waiting.append(future)
-        self._terms.append((loop.time() + seconds, what))
+        self._terms.append((loop.time() + seconds, subject))
         if self._timer is None:
             self._timer = loop.call_at(self._terms[0][0], self._sweep)
 
@@ -66,7 +66,7 @@ class Deadlines:
             self._timer = None
 
     def _tidy(self) -> None:
-        is_left = [not each.done() for each in self._waiting]
+        is_left = [not future.done() for future in self._waiting]
         self._waiting = deque(compress(self._waiting, is_left))
         self._terms = deque(compress(self._terms, is_left))
         self._tidy_at = max(TIDY_AT, 2 * len(self._waiting))
@@ -76,19 +76,21 @@ class Deadlines:
         self._timer = None
         loop, waiting = asyncio.get_running_loop(), self._waiting
         while waiting:
-            (at, what), future = self._terms[0], waiting[0]
+            (at, subject), future = self._terms[0], waiting[0]
             if not future.done():
                 if at > loop.time():
                     self._timer = loop.call_at(at, self._sweep)
                     return
                 assert self.seconds is not None
-                self._expire(future, what, self.seconds)
+                self._expire(future, subject, self.seconds)
             _ = waiting.popleft()
             self._terms.popleft()
 
-    def _expire(self, future: asyncio.Future[Any], what: str, seconds: float) -> None:
+    def _expire(self, future: asyncio.Future[Any], subject: str, seconds: float) -> None:
         if not future.done():
-            future.set_exception(NoAnswer(f"no answer for {seconds:g} s ({self._state()}): {what}"))
+            future.set_exception(
+                NoAnswer(f"no answer for {seconds:g} s ({self._state()}): {subject}")
+            )
 
 
 def check_timeout(seconds: float | None) -> float | None:

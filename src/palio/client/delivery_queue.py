@@ -62,11 +62,11 @@ class Consumer(Protocol):
         """Report to the application what it lost."""
 
     def took(self, count: int) -> None:
-        """So many of those `left` were queued."""
+        """Note that `count` of the events `left` were queued."""
 
 
 class QueuedEvent:
-    """One event for one subscription: what waits in the thousands is as few objects as can be."""
+    """One event for one subscription, of as few objects as possible: there may be thousands."""
 
     __slots__ = ("_row", "_shape", "consumer", "publisher", "version")
 
@@ -271,7 +271,7 @@ def _is_wanted(consumer: Consumer, event: Event, *, is_current: bool) -> bool:
 
 
 _NOTHING: Final[deque[Queued]] = deque(maxlen=0)
-"""What waits in a queue that nothing came for: an empty deque takes 760 bytes."""
+"""The content of all unused queues, shared: an empty deque takes 760 bytes."""
 
 
 _NO_GAPS: Final[dict[tuple[Consumer, str, type[Gap]], Gap]] = {}
@@ -312,7 +312,7 @@ class DeliveryQueue:
         self._waiting.append(queued)
         self.waiting += taken
         while self.waiting > self.queue_size:
-            oldest = next((each for each in self._waiting if each.entry is None), None)
+            oldest = next((queued for queued in self._waiting if queued.entry is None), None)
             if oldest is None:  # what its home keeps is never dropped
                 break
             count = min(self.waiting - self.queue_size, len(oldest))
@@ -360,8 +360,8 @@ class DeliveryQueue:
                 oldest = next(iter(self._gaps))
                 oldest[0].report(self._gaps.pop(oldest))
             callback, self._gap_callbacks = self._gap_callbacks, None
-            for each in callback or ():
-                each()
+            for notify in callback or ():
+                notify()
             while self._waiting:
                 if len(self._waiting[0]):
                     return self._waiting[0]
@@ -374,43 +374,43 @@ class DeliveryQueue:
             await self._arrived.wait()
 
     def _wake(self) -> None:
-        """Have those who wait look again."""
+        """Wake the waiting consumers."""
         if self._arrived is not None:
             self._arrived.set()
 
     def note(self, consumer: Consumer, gap: Gap) -> None:
-        """Remember a gap, joined with what of the same publisher was lost since the last report.
+        """Store a gap, joined with an unreported one of the same publisher.
 
-        The oldest go first and nothing is taken in between, so the two are neighbours. What came
-        too late for a pattern has a gap of its own.
+        The oldest events are dropped first and none is taken in between, so the two are adjacent.
+        Events too late for a pattern have a gap of their own.
         """
         self._wake()
         kind = type(gap)
-        known = self._gaps.get((consumer, gap.publisher, kind))
-        if known is not None:
-            first = min(known.first_seq, gap.first_seq)
-            last = max(known.last_seq, gap.last_seq)
-            reason = known.reason or gap.reason
-            gap = kind(gap.publisher, first, last, known.count + gap.count, reason)
+        earlier = self._gaps.get((consumer, gap.publisher, kind))
+        if earlier is not None:
+            first = min(earlier.first_seq, gap.first_seq)
+            last = max(earlier.last_seq, gap.last_seq)
+            reason = earlier.reason or gap.reason
+            gap = kind(gap.publisher, first, last, earlier.count + gap.count, reason)
         if self._gaps is _NO_GAPS:
             self._gaps = {}
         self._gaps[consumer, gap.publisher, kind] = gap
 
     def after_gaps(self, callback: Callable[[], object]) -> None:
-        """Call something once the gaps that wait have been reported."""
+        """Call `callback` once the pending gaps were reported."""
         if self._gap_callbacks is None:
             self._gap_callbacks = []
         self._gap_callbacks.append(callback)
         self._wake()
 
     def discard(self, consumer: Consumer) -> None:
-        """Forget what waits for one subscription."""
-        self._waiting = deque(each for each in self._waiting if each.consumer is not consumer)
+        """Drop the backlog of one subscription."""
+        self._waiting = deque(queued for queued in self._waiting if queued.consumer is not consumer)
         self._gaps = {key: gap for key, gap in self._gaps.items() if key[0] is not consumer}
         self.waiting = sum(map(len, self._waiting))
 
     def close(self, error: PalioError | None = None) -> None:
-        """Take nothing more; what waits is still delivered, and then the error raised."""
+        """Accept no more events; the backlog is still delivered, and then the error raised."""
         self._end = (
             self._end
             or error

@@ -1,8 +1,7 @@
-"""`Dispatcher`: finds out which subscriptions of one place want an event, and queues it for them.
+"""`Dispatcher`: finds the subscriptions of one client or bus that match an event, and queues it.
 
-It has the engine and the subscriptions by number, and knows neither brokers nor loops. What comes
-is handed to it by its owner: a bus hands it what is published there, a client's upstream what the
-broker delivers.
+It has the engine and the subscriptions by number, and uses neither brokers nor loops. Its owner
+passes the events: a bus those published to it, a client's upstream those that the broker delivers.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from palio.model.values import Bindings
 from palio.protocol.receipts import Entry
 
 FEW_SUBSCRIPTIONS: Final = 8
-"""So few are asked one by one whether they want an event: the engine begins at a higher price."""
+"""Subscriptions up to which each is tested by itself: the engine has a higher fixed cost."""
 
 FEW_EVENTS: Final = 8
-"""So few are matched one by one, 10 to 25 us each: a batch costs 130 us before its first event."""
+"""Events up to which each is matched by itself, 10 to 25 us: a batch has a fixed cost of 130 us."""
 
 Places: TypeAlias = npt.NDArray[np.int64]
-"""Rows of what came."""
+"""Rows of a delivery."""
 
 FIRST_ROW: Final = np.zeros(1, np.int64)
-"""The place of an event that is by itself."""
+"""The row of a single event."""
 FIRST_ROW.flags.writeable = False
 
 _FIRST: Final = [0]
@@ -90,17 +89,17 @@ class Dispatcher:
 
     def register(
         self,
-        what: Filter | Pattern,
+        filter: Filter | Pattern,
         values: Bindings,
         queue: DeliveryQueue,
         options: SubscriptionOptions,
     ) -> Registration:
-        """Queue what matches from now on."""
+        """Register a subscription: matching events are queued from now on."""
         number = self._next_number
-        # What comes for a durable subscription is for it alone: it has an engine of its own.
+        # A durable subscription receives its own deliveries, so it has an engine of its own.
         matcher = _new_matcher() if options.durable else self._matcher
         new = Registration(
-            number, what, values, matcher, self._upstream, queue, options, self._on_end
+            number, filter, values, matcher, self._upstream, queue, options, self._on_end
         )
         self._next_number += 1
         self._registered[number] = new
@@ -111,18 +110,18 @@ class Dispatcher:
         del self._registered[registration.number]
 
     def end(self, error: PalioError | None = None) -> None:
-        """End all: what waits is still delivered, and then an error if there is one."""
-        for each in list(self._registered.values()):
-            each.end(error)
+        """End all subscriptions: their backlog is still delivered, then the error, if any."""
+        for registration in list(self._registered.values()):
+            registration.end(error)
 
     # --- events ---
 
     def match_event(self, event: Mapping[str, Any]) -> npt.NDArray[np.int64]:
-        """The keys of what an event matches, found without making a batch of it."""
+        """Return the keys that a single event matches, without making a batch of it."""
         return self._matcher.match_event(event)
 
     def deliver(self, parcel: Parcel, mask: RowMask) -> None:
-        """Queue some of the events that came for the subscriptions that match."""
+        """Queue some events of a delivery for the subscriptions that match."""
         wanted = self.wanted(Arrival(parcel), mask)
         self.spurious += int(np.count_nonzero(mask)) - wanted.events
         self.queue(wanted)
@@ -130,57 +129,67 @@ class Dispatcher:
     def deliver_named(
         self, parcel: Parcel, numbers: Sequence[int], unconfirmed: Collection[int]
     ) -> None:
-        """Queue an event by itself for the subscriptions that the broker says want it. Those with
-        changes that it has not confirmed are asked here.
+        """Queue a single event for the subscriptions that the broker lists. Subscriptions with
+        unconfirmed changes are matched here.
         """
         registered = self._registered
         wanting = [
-            registered[each] for each in numbers if each in registered and each not in unconfirmed
+            registered[number]
+            for number in numbers
+            if number in registered and number not in unconfirmed
         ]
         if unconfirmed:
             event = parcel.rows[0]
-            changed = [registered[each] for each in unconfirmed if each in registered]
-            wanting += [each for each in changed if not each.durable and each.concerns(event)]
+            changed = [registered[number] for number in unconfirmed if number in registered]
+            wanting += [
+                registration
+                for registration in changed
+                if not registration.durable and registration.concerns(event)
+            ]
         if not wanting:
             self.spurious += 1
             return
         if len(wanting) > 1:
             wanting.sort(key=_number)  # subscriptions that share a queue receive in this order
         publisher, shape, row = parcel.publisher, parcel.shape, parcel.rows[0]
-        for each in wanting:
-            if each.assembling is None:
-                each.queue.offer(QueuedEvent(each, publisher, shape, row))
+        for registration in wanting:
+            if registration.assembling is None:
+                registration.queue.offer(QueuedEvent(registration, publisher, shape, row))
             else:
-                complete = each.assembling.push([row], publisher)
+                complete = registration.assembling.push([row], publisher)
                 if complete is not None:
-                    each.queue.offer(complete)
+                    registration.queue.offer(complete)
 
     def wanted(self, arrival: Arrival, mask: RowMask) -> Recipients:
         """Match events with all subscriptions but durable ones."""
         if len(arrival) > FEW_EVENTS:
             return self._by_number(arrival, _within(mask, self._matcher.match(arrival.batch)))
-        found: dict[Registration, list[int]] = {}
+        indices: dict[Registration, list[int]] = {}
         events = 0
         for place in np.flatnonzero(mask).tolist():
             wanting = self._wanting(arrival.rows[place])
             events += bool(wanting)
-            for each in wanting:
-                found.setdefault(each, []).append(place)
+            for recipient in wanting:
+                indices.setdefault(recipient, []).append(place)
         ordered = sorted(
-            found.items(), key=_number_of
+            indices.items(), key=_number_of
         )  # subscriptions that share a queue receive in this order
-        return Recipients(arrival, [(each, _places(of)) for each, of in ordered], events)
+        return Recipients(
+            arrival, [(registration, _places(of)) for registration, of in ordered], events
+        )
 
     def _wanting(self, event: Mapping[str, Any]) -> list[Registration]:
         """The subscriptions that want an event, but for durable ones."""
         registered = self._registered
         if len(registered) <= FEW_SUBSCRIPTIONS:
             return [
-                each for each in registered.values() if not each.durable and each.concerns(event)
+                registration
+                for registration in registered.values()
+                if not registration.durable and registration.concerns(event)
             ]
         keys: list[int] = self.match_event(event).tolist()
         numbers = dict.fromkeys([key // MAX_PATTERN_STEPS for key in keys])
-        return [registered[each] for each in numbers]
+        return [registered[number] for number in numbers]
 
     def _wanted_by(self, registration: Registration, arrival: Arrival, mask: RowMask) -> Recipients:
         """Match events with one durable subscription."""
@@ -189,16 +198,16 @@ class Dispatcher:
             return self._by_number(arrival, _within(mask, matches))
         rows = arrival.rows
         places = [
-            each for each in np.flatnonzero(mask).tolist() if registration.concerns(rows[each])
+            index for index in np.flatnonzero(mask).tolist() if registration.concerns(rows[index])
         ]
-        found = [(registration, _places(places))] if places else []
-        return Recipients(arrival, found, len(places))
+        offers = [(registration, _places(places))] if places else []
+        return Recipients(arrival, offers, len(places))
 
     def _by_number(self, arrival: Arrival, matches: Matches) -> Recipients:
         """Matches by subscription."""
         registered = self._registered
-        found = [(registered[number], places) for number, places in _by_subscription(matches)]
-        return Recipients(arrival, found, _rows_of(matches, len(arrival)))
+        offers = [(registered[number], places) for number, places in _by_subscription(matches)]
+        return Recipients(arrival, offers, _rows_of(matches, len(arrival)))
 
     def deliver_durable(
         self, registration: Registration, parcel: Parcel, mask: RowMask, entry: int
@@ -232,7 +241,7 @@ class Dispatcher:
         mask: RowMask,
         entry: int,
     ) -> None:
-        """The same for a pattern: its own receipts know what came before."""
+        """Deliver to a durable pattern, whose own receipts detect duplicates."""
         arrival = Arrival(parcel)
         wanted = self._wanted_by(registration, arrival, mask)
         registration.spurious += int(mask.sum()) - wanted.events
@@ -240,21 +249,21 @@ class Dispatcher:
         assembling.take_in(rows, parcel.publisher, entry, parcel.nbytes)
 
     def queue(self, wanted: Recipients, entry: Entry | None = None) -> tuple[int, bool]:
-        """Queue events for those who want them: how many deliveries, and whether a queue fills
-        up.
+        """Queue events for their recipients; return the number of deliveries, and True if a queue
+        is filling up.
         """
         arrival, by_subscription, _ = wanted
         count = len(arrival)
         arrival.share(sum([worth_copying(len(places), count) for _, places in by_subscription]))
-        found = []
+        offers = []
         for registration, places in by_subscription:
             if registration.assembling is None:
                 queued: Queued | None = _queued(registration, arrival, places, entry)
             else:
                 queued = registration.assembling.push(arrival.rows_at(places), arrival.publisher)
             if queued is not None:
-                found.append((registration.queue, queued))
-        return _offer(found), any(queue.waiting * 2 > queue.queue_size for queue, _ in found)
+                offers.append((registration.queue, queued))
+        return _offer(offers), any(queue.waiting * 2 > queue.queue_size for queue, _ in offers)
 
 
 def _lost(registration: Registration, entry: int, publisher: str) -> Callable[[], None]:
@@ -299,21 +308,21 @@ def _places(listed: list[int]) -> Places:
     return FIRST_ROW if listed == _FIRST else np.array(listed, np.int64)
 
 
-def _offer(found: Sequence[tuple[DeliveryQueue, Queued]]) -> int:
+def _offer(offers: Sequence[tuple[DeliveryQueue, Queued]]) -> int:
     """Queue events, where subscriptions share a queue one by one in the order of publication; how
     many were taken.
     """
-    if len(found) == 1:
-        ((queue, queued),) = found
+    if len(offers) == 1:
+        ((queue, queued),) = offers
         return queue.offer(queued)
     taken = 0
     by_queue: dict[DeliveryQueue, list[Queued]] = {}
-    for queue, queued in found:
+    for queue, queued in offers:
         by_queue.setdefault(queue, []).append(queued)
     for queue, own in by_queue.items():
         if len(own) > 1:
             singles = [single for queued in own for single in queued.singles()]
-            own[:] = sorted(singles, key=lambda each: each.first_seq)
+            own[:] = sorted(singles, key=lambda single: single.first_seq)
         taken += sum([queue.offer(queued) for queued in own])
     return taken
 
@@ -322,21 +331,21 @@ def _by_subscription(matches: Matches) -> Iterator[tuple[int, Places]]:
     """Matches by the number of the subscription, with the rows that match, each once."""
     numbers = matches.keys // MAX_PATTERN_STEPS
     order = np.argsort(numbers, kind="stable")
-    numbers, found = numbers[order], matches.rows[order]
+    numbers, rows = numbers[order], matches.rows[order]
     begins = numbers[1:] != numbers[:-1]
-    is_again = ~begins & (found[1:] <= found[:-1])
+    is_again = ~begins & (rows[1:] <= rows[:-1])
     is_any_again = bool(is_again.any())  # several steps of a pattern want one event
     bounds = [0, *(np.flatnonzero(begins) + 1).tolist(), len(numbers)]
     for start, end in pairwise(bounds):
         if start < end:
-            selected = found[start:end]
+            selected = rows[start:end]
             if is_any_again and is_again[start : end - 1].any():
                 selected = np.unique(selected)
             yield int(numbers[start]), selected
 
 
 def _within(mask: RowMask, matches: Matches) -> Matches:
-    """The matches in some rows."""
+    """Restrict matches to some rows."""
     if mask.all():
         return matches
     keep = mask[matches.rows]
@@ -344,7 +353,7 @@ def _within(mask: RowMask, matches: Matches) -> Matches:
 
 
 def _rows_of(matches: Matches, count: int) -> int:
-    """How many of `count` rows any subscription wants."""
+    """Count the rows that any subscription matches."""
     wanted = np.zeros(count, np.bool_)
     wanted[matches.rows] = True
     return int(wanted.sum())

@@ -1,9 +1,8 @@
-"""`history`: what an archive holds, in order of time, less what a filter leaves out.
+"""`history`: the events of an archive that match a filter, in order of time.
 
-Days do not overlap, so they are read one after the other. The files of a day are merged: of each a
-piece is in memory, and what comes before the end of all these pieces is put in order and given on.
-The filter goes down to the statistics of Parquet's row groups as far as these can tell, and is
-decided exactly by the matching engine.
+Days do not overlap, so they are read one by one. The files of a day are merged: a piece of each is
+in memory, and events before the earliest end of these pieces are sorted and yielded. The statistics
+of Parquet's row groups skip some groups, and the matching engine decides exactly.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def history(
     """
     days: dict[str, list[Path]] = {
         folder.name.partition("=")[2]: list(files)
-        for folder, files in groupby(part_files(Path(path)), key=lambda each: each.parent)
+        for folder, files in groupby(part_files(Path(path)), key=lambda file: file.parent)
     }
     if not days:
         raise InvalidInput(f"there is no archive in {str(path)!r}: no {DAY}=*/*.parquet")
@@ -71,7 +70,7 @@ def history(
 
 
 class _Selection:
-    """Which events of a file are wanted."""
+    """The selection of a file's events by filter and time."""
 
     def __init__(self, filter: Filter, since: datetime | None, until: datetime | None) -> None:
         span = [
@@ -99,7 +98,7 @@ class _Selection:
 
 
 class _Cursor:
-    """How far a file was read, and the piece of it that is in memory."""
+    """A position in a file, with the piece of it that is in memory."""
 
     def __init__(self, path: Path, selection: _Selection, most_bytes: int) -> None:
         self.begins = self._last = _first_time(path)
@@ -122,7 +121,7 @@ class _Cursor:
                 break
             self._check_order(_ticks(piece))
             tables = [] if self._table is None else [self._table]
-            size = piece.nbytes + sum(each.nbytes for each in tables)
+            size = piece.nbytes + sum(table.nbytes for table in tables)
             if len(self._times) and size > MOMENT_BYTES:
                 raise LimitExceeded(
                     f"events of one moment in {str(self._path)!r}",
@@ -144,12 +143,12 @@ class _Cursor:
 
     @property
     def first(self) -> int:
-        """When the first event in memory was published."""
+        """The time of publication of the first event in memory."""
         return int(self._times[0])
 
     @property
     def known_until(self) -> float:
-        """All events of the file before this time are in memory."""
+        """The time before which all events of the file are in memory."""
         return math.inf if self._is_last else float(self._times[-1])
 
     def take(self, before: float) -> pa.Table:
@@ -162,7 +161,7 @@ class _Cursor:
 
 
 def _first_time(path: Path) -> int:
-    """When the first event of a file was published."""
+    """Return the time of publication of a file's first event."""
     with named_errors(path):
         first = next(pieces(path, columns=[TIME], most_rows=1), None)
         if first is None:
@@ -178,22 +177,22 @@ def _ticks(events: Any) -> Times:
 def _of_days(days: Sequence[Sequence[Path]], selection: _Selection) -> Iterator[pa.RecordBatch]:
     for files in days:
         most_bytes = min(PIECE_BYTES, max(LEAST_PIECE_BYTES, DAY_BYTES // len(files)))
-        yield from _merged([_Cursor(each, selection, most_bytes) for each in files])
+        yield from _merged([_Cursor(file, selection, most_bytes) for file in files])
 
 
 def _merged(cursors: list[_Cursor]) -> Iterator[pa.RecordBatch]:
     """The events of some files, each of which is in order of time."""
-    closed = sorted(cursors, key=lambda each: -each.begins)
+    closed = sorted(cursors, key=lambda cursor: -cursor.begins)
     opened: list[_Cursor] = []
     while closed or opened:
-        opened = [each for each in opened if each.fill()]
-        before = min((each.known_until for each in opened), default=math.inf)
+        opened = [cursor for cursor in opened if cursor.fill()]
+        before = min((cursor.known_until for cursor in opened), default=math.inf)
         if closed and closed[-1].begins < before:
             before = closed[-1].begins
-            if all(each.first >= before for each in opened):
+            if all(cursor.first >= before for cursor in opened):
                 opened.append(closed.pop())
                 continue
-        yield from _in_order([each.take(before) for each in opened])
+        yield from _in_order([cursor.take(before) for cursor in opened])
 
 
 def _in_order(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
@@ -206,7 +205,7 @@ def _in_order(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
     by_shape: dict[pa.Schema, list[pa.Table]] = {}
     for table in filled:
         by_shape.setdefault(table.schema, []).append(table)
-    shapes = [pa.concat_tables(each).combine_chunks() for each in by_shape.values()]
+    shapes = [pa.concat_tables(pieces).combine_chunks() for pieces in by_shape.values()]
     places = pa.concat_tables(
         pa.table(
             {

@@ -106,8 +106,8 @@ class Outbox:
         self, events: Publishable, *, durable: StoredAt = False, expires: datetime | None = None
     ) -> asyncio.Future[PublishReceipt]:
         """Take events to be published; what is wrong with them is raised here or by the future."""
-        found = self._forms.of(events) if type(events) is dict and expires is None else None
-        if found is None:
+        form = self._forms.of(events) if type(events) is dict and expires is None else None
+        if form is None:
             listed = batches(events, expires)
             offer = _Offer(durable)
             offer.batches = [part for batch in listed for part in parts(batch)]
@@ -118,7 +118,7 @@ class Outbox:
                 return offer.future
         else:
             offer = _Offer(durable)
-            offer.shape, offer.row = found
+            offer.shape, offer.row = form
         if self._waiting + offer.count > self._max_waiting and self._waiting:
             raise LimitExceeded(
                 "the number of events that wait to be published",
@@ -138,7 +138,7 @@ class Outbox:
         self._write()
 
     def flush(self) -> None:
-        """Send what waits, as far as there is room."""
+        """Send pending events, as far as the window allows."""
         self._flush = None
         offers = self._offers
         while offers and self._may_leave():
@@ -209,7 +209,7 @@ class Outbox:
         publications.publish(_parcel(offer.batches[-1]), (offer,), durable=offer.durable)
 
     def flow(self) -> None:
-        """Answers came, or there is room: send what waits, and release callers of `idle`."""
+        """Send pending events after an answer, or with more room, and wake callers of `idle`."""
         if self._offers:
             self.flush()
         if self._idle:

@@ -103,12 +103,12 @@ def _is_table(given: object) -> bool:
 
 def _no_event(given: object) -> InvalidEvent:
     """Named tuples give their fields, which are no events, when they are gone through."""
-    what = f"{type(given).__name__}{_advice(given)}"
-    return InvalidEvent(f"an event is a mapping of attributes or a typed object, not {what}")
+    kind = f"{type(given).__name__}{_advice(given)}"
+    return InvalidEvent(f"an event is a mapping of attributes or a typed object, not {kind}")
 
 
 def _advice(given: object) -> str:
-    """How to publish something that has events in it, but is none and no list of them."""
+    """Return advice for an object that contains events, but is neither one nor a list of them."""
     if isinstance(given, pa.RecordBatch):
         return "; publish record batches one by one"
     if isinstance(given, pa.Table):

@@ -1,8 +1,8 @@
 """`Registration`: the state of a subscription; `Subscription` is the application's handle.
 
-It owns all that belongs to one subscription: its filter and values, its keys in the engine, its
-pattern at work, what it owes its broker, and the queue that its events wait in. A change
-is put in force here first and then sent upstream: each verb returns the pending reply.
+It owns the state of one subscription: filter and values, keys in the engine, the pattern in
+progress, pending acks, and the queue of its events. A change is in force here first, and is then
+sent upstream: each method returns the pending reply.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Registration:
     def __init__(
         self,
         number: int,
-        what: Filter | Pattern,
+        filter: Filter | Pattern,
         values: Bindings,
         matcher: Matcher,
         upstream: Upstream,
@@ -74,9 +74,9 @@ class Registration:
         on_end: Callable[[Registration], None],
     ) -> None:
         self.number = number
-        self.what = what
+        self.what = filter
         self.values = frozen(values)
-        check_values(what, self.values)
+        check_values(filter, self.values)
         self.matcher = matcher
         self.queue = queue
         self.durable = options.durable
@@ -87,7 +87,7 @@ class Registration:
         """Where the last occurrence ended that brokers assembled: the next one begins later."""
         self.is_automatic = options.is_automatic
         self.receipts = NO_RECEIPTS
-        """What is owed to the broker for events that were delivered."""
+        """The pending acks of delivered events."""
         if self.durable:
             self.receipts = Receipts(partial(upstream.acknowledge, number))
         self.on_refused: Callable[[PalioError], None] | None = None
@@ -148,7 +148,7 @@ class Registration:
 
     def update(self, values: dict[str, Any]) -> PendingReply:
         """Bind parameters to values that were checked (`changed`), for waiting events too."""
-        changed = {name: each for name, each in values.items() if each is not self.values[name]}
+        changed = {name: value for name, value in values.items() if value is not self.values[name]}
         if not self.closed:
             self._rebind(values)
         self.values = values
@@ -159,13 +159,13 @@ class Registration:
             return None
         return self._upstream.send_change(Update(0, self.number, changed))
 
-    def replace(self, what: Filter | Pattern, values: dict[str, Any]) -> PendingReply:
+    def replace(self, filter: Filter | Pattern, values: dict[str, Any]) -> PendingReply:
         """Change the filter under the same number. A pattern starts over."""
-        if self.durable and isinstance(what, Pattern) != isinstance(self.what, Pattern):
+        if self.durable and isinstance(filter, Pattern) != isinstance(self.what, Pattern):
             raise InvalidFilter(_OF_ANOTHER_KIND)
         before = self.what, self.values
         self.uninstall()
-        self.what, self.values = what, values
+        self.what, self.values = filter, values
         try:
             self.install()
         except BaseException:
@@ -177,7 +177,7 @@ class Registration:
         if not self._upstream.has_broker:
             return None
         return self._upstream.send_change(
-            Replace(0, self.number, str(what), dict(values), assembled=self.by_brokers)
+            Replace(0, self.number, str(filter), dict(values), assembled=self.by_brokers)
         )
 
     def leave(self, error: PalioError | None = None, *, delete: bool = False) -> PendingReply:
@@ -221,15 +221,15 @@ class Registration:
 
     def _keyed(self, values: Bindings) -> Iterator[tuple[int, Filter, Bindings]]:
         """Its filters, each with the engine's key for it and its own values."""
-        for key, each in enumerate(self._steps, start=self.number * MAX_PATTERN_STEPS):
-            yield key, each, {name: values[name] for name in each.variables}
+        for key, step in enumerate(self._steps, start=self.number * MAX_PATTERN_STEPS):
+            yield key, step, {name: values[name] for name in step.variables}
 
     def install(self) -> None:
         """Hand its filters to the engine, all or none."""
         added: list[int] = []
         try:
-            for key, each, own in self._keyed(self.values):
-                self.matcher.add(key, each, own)
+            for key, step, own in self._keyed(self.values):
+                self.matcher.add(key, step, own)
                 added.append(key)
         except BaseException:
             for key in added:
@@ -279,11 +279,11 @@ class Registration:
             self.queue.discard(self)
 
     def renew(self) -> None:
-        """The session is lost: what was not acknowledged will come again."""
+        """Expect the redelivery of unacked events, as the session is lost."""
         receipts = None if self.assembling is None else self.assembling.receipts
         (receipts or self.receipts).renew()
 
-    # --- what comes ---
+    # --- events ---
 
     @property
     def _steps(self) -> tuple[Filter, ...]:
@@ -310,13 +310,13 @@ class Registration:
 
     def still_wants(self, event: Event) -> bool:
         """True if an event still matches; else it is counted as spurious."""
-        what = self.what
-        if isinstance(what, Filter):
-            wanted = not event.parts and what.matches(_seen(event), self.values)
+        pattern = self.what
+        if isinstance(pattern, Filter):
+            wanted = not event.parts and pattern.matches(_seen(event), self.values)
         else:
-            wanted = len(event.parts) == len(what.steps) and all(
+            wanted = len(event.parts) == len(pattern.steps) and all(
                 step.matches(_seen(part), self.values)
-                for step, part in zip(what.steps, event.parts, strict=True)
+                for step, part in zip(pattern.steps, event.parts, strict=True)
             )
         if not wanted:
             self.spurious += 1
@@ -357,7 +357,7 @@ class Registration:
         elif not self._has_logged_late:
             self._has_logged_late = True
             logger.warning(
-                "subscription %s: %s; `late` counts further ones, on_gap= tells each",
+                "subscription %s: %s; `late` counts further ones, on_gap= receives each",
                 self.what,
                 gap,
             )

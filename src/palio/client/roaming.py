@@ -1,4 +1,4 @@
-"""`Roaming`: a client's connection to a broker, and its ways from one broker to another."""
+"""`Roaming`: a client's connection to a broker, and its moves from one broker to another."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Roaming(Upstream, Application):
     def check_usable(self) -> None:
         """Refuse what can never be connected again."""
         if self.has_ended:
-            raise Closed("the connection has ended for good; connect anew")
+            raise Closed("the connection has ended for good; connect again")
 
     def check_ready(self) -> None:
         """Refuse what is not to be connected now."""
@@ -130,7 +130,7 @@ class Roaming(Upstream, Application):
             )
 
     def _state(self) -> str:
-        """How it stands with the connection, for people."""
+        """Describe the state of the connection, for errors."""
         session = self.session
         is_there = "stands" if session.is_connected else "is lost and is dialled again"
         return f"the connection to {session.broker or session.urls[0]} {is_there}"
@@ -273,7 +273,7 @@ class Roaming(Upstream, Application):
             self._going = asyncio.get_running_loop().create_task(going)
 
     def flow(self) -> None:
-        """The session is back, or there is room again for what waits to be published."""
+        """Publish pending events: the session is back, or the window allows more."""
         if self.state.status != "connected" or self.state.broker != self.session.broker:
             self._enter("connected")
         self.outbox.flow()
@@ -294,15 +294,15 @@ def unanswered(request: Request) -> str:
     """The state of a request that was not answered in time, for the error."""
     match request:
         case Subscribe():
-            return "nothing was subscribed; the broker is told so if it has subscribed it"
+            return "nothing was subscribed; the broker is notified if it has subscribed it"
         case Replace() | Update():
-            return "the change is in force here, and the broker will be told of it"
+            return "the change is in force here, and is sent to the broker"
         case Unsubscribe():
-            return "nothing more is heard here, and the broker will be told so"
+            return "no more events are received here, and the broker is notified"
         case Withdraw() | Cancel():
             return "what it covers may be over or not; the broker is asked again"
         case Advertise() | Unadvertise():
-            return "the broker may or may not know; it will be told that nothing is advertised"
+            return "the broker may or may not know; it is notified that nothing is advertised"
         case Apply():
             return "the plan may or may not be in use; look at the topology, and ask again"
         case Drain():
@@ -314,7 +314,7 @@ def unanswered(request: Request) -> str:
     return "ask again"
 
 
-def elsewhere(known: Sequence[str], offered: Sequence[str], draw: random.Random) -> list[str]:
+def elsewhere(addresses: Sequence[str], offered: Sequence[str], draw: random.Random) -> list[str]:
     """The addresses to try: those that the application gave, in any order, so that the clients of
     one broker do not all go to one other; then those that the broker names. `known` begins with
     that of the broker itself.
@@ -326,10 +326,10 @@ def elsewhere(known: Sequence[str], offered: Sequence[str], draw: random.Random)
     >>> elsewhere(["palios://b1", "palios://b4"], ["palio://b2"], random.Random(1))
     ['palios://b4']
     """
-    here, *others = known
+    here, *others = addresses
     draw.shuffle(others)
-    fit = [url for url in _fit(offered, here) if url not in known]
-    return [*others, *fit[: max(0, MOST_KNOWN - len(known))]]
+    fit = [url for url in _fit(offered, here) if url not in addresses]
+    return [*others, *fit[: max(0, MOST_KNOWN - len(addresses))]]
 
 
 def _fit(offered: Sequence[str], here: str) -> Iterator[str]:

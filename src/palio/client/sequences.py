@@ -63,7 +63,7 @@ class Sequences:
         goes with the event that overtook it."""
 
     def _span(self) -> timedelta:
-        """How much later an event must be published to end the wait for what goes before it.
+        """Return the difference in time of publication at which an event ends others' wait.
 
         Durable events of one broker may come in a burst before any of another, as when their home
         was away: none ends the wait of others then, but time does.
@@ -79,12 +79,12 @@ class Sequences:
         which events are late.
         """
         occurrences = [Occurrence(row[TIME], publisher, row[SEQ], row) for row in events]
-        late = [each.seq for each in occurrences if self._monitor.is_late(each)]
+        late = [occurrence.seq for occurrence in occurrences if self._monitor.is_late(occurrence)]
         if occurrences and not self._window.is_given:
             self._measure(occurrences, now, is_late=bool(late))
         due = self._composites(self._monitor.push(occurrences))
         if self.reorder_s and occurrences:
-            newest = max(each.time for each in occurrences)
+            newest = max(occurrence.time for occurrence in occurrences)
             if not self._came or newest > self._came[-1][1]:
                 self._came.append((now, newest))
             self._tidy()
@@ -95,7 +95,7 @@ class Sequences:
         less: since the first came that was published later, and by the newest of all.
         """
         window, monitor = self._window, self._monitor
-        earliest, newest = min(each.time for each in occurrences), monitor.newest
+        earliest, newest = min(occurrence.time for occurrence in occurrences), monitor.newest
         overtaken_s = 0.0
         if newest is not None and newest > earliest:
             overtaken_s = (newest - earliest).total_seconds()
@@ -174,7 +174,7 @@ class Sequences:
 
     @property
     def wake(self) -> float | None:
-        """When `advance` must be called next, if nothing comes before; None for never."""
+        """The time at which `advance` is due, if no event arrives before; None for never."""
         return self._came[0][0] + self.reorder_s if self._came else None
 
     def _tidy(self) -> None:
@@ -184,13 +184,13 @@ class Sequences:
             self._came.popleft()
 
     @staticmethod
-    def _composites(found: Iterable[tuple[Occurrence, ...]]) -> list[Event]:
-        return [composite(sequence) for sequence in found]
+    def _composites(occurrences: Iterable[tuple[Occurrence, ...]]) -> list[Event]:
+        return [composite(sequence) for sequence in occurrences]
 
 
 def composite(sequence: Iterable[Occurrence]) -> Event:
     """The events of one sequence, as an application receives it."""
-    parts = [_event(each) for each in sequence]
+    parts = [_event(occurrence) for occurrence in sequence]
     last = parts[-1]
     return Event(dict(last), last.publisher, last.seq, last.time, tuple(parts), packed=last.packed)
 

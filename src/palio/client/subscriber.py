@@ -97,13 +97,13 @@ class Handler:
     """A method with a filter, and how its arguments come from an event."""
 
     def __init__(
-        self, what: Filter | Pattern, function: Callable[..., Any], queue_size: int
+        self, filter: Filter | Pattern, function: Callable[..., Any], queue_size: int
     ) -> None:
         self.function = function
         self.queue_size = queue_size
         self.arguments, required = _arguments(function)
-        self.what = _requiring(what, required)
-        self.narrowing = sorted({*required} - _attributes(what))
+        self.what = _requiring(filter, required)
+        self.narrowing = sorted({*required} - _attributes(filter))
         """Attributes that are required by its arguments alone: nothing in the filter names them."""
         self._readers: dict[str, Reader] = {}
 
@@ -141,7 +141,7 @@ def on(
 
     Events for all handlers of a subscriber wait in one queue, as long as the largest `queue_size`.
     """
-    what = as_filter(filter, "@on")
+    parsed = as_filter(filter, "@on")
     check_queue_size(queue_size)
 
     def mark(function: AnyHandler) -> AnyHandler:
@@ -154,7 +154,7 @@ def on(
             raise InvalidFilter(f"{name} has @event and @on; publish and receive by two methods")
         if before is not None and hasattr(before.get(name), _MARK):
             raise InvalidFilter(f"two handlers are called {name}; give each a name of its own")
-        function.__palio_handler__ = Handler(what, function, queue_size)  # type: ignore[attr-defined]  # a mark
+        function.__palio_handler__ = Handler(parsed, function, queue_size)  # type: ignore[attr-defined]  # a mark
         return function
 
     return mark
@@ -245,7 +245,7 @@ class Subscriber:
         client of the same identity has cancelled it. The other handlers continue. Override to do
         otherwise.
         """
-        logger.error("%s of %r hears nothing more: %s", handler, self, error)
+        logger.error("%s of %r receives no more events: %s", handler, self, error)
 
     @contextmanager
     def assigning(self) -> Iterator[None]:
@@ -349,37 +349,37 @@ class Attached:
         registration.on_refused = lambda error: self._refused(name, error)
 
     def _warn_of_doubts(self, handlers: list[Handler]) -> None:
-        """Log what is allowed and hardly meant: what no filter uses, what no filter names."""
+        """Log probable mistakes: parameters that no filter uses, attributes that none names."""
         subscriber = self._subscriber
-        used = frozenset[str]().union(*(each.what.variables for each in handlers))
+        used = frozenset[str]().union(*(handler.what.variables for handler in handlers))
         for name in sorted(_parameters(type(subscriber)) - used):
             logger.warning("%r: no filter uses the Parameter %r", subscriber, name)
-        for each in handlers:
-            for name in each.read_annotations():
+        for handler in handlers:
+            for name in handler.read_annotations():
                 logger.warning(
                     "%s takes any value for %r, as its annotation cannot be read; import or define "
                     "its type at the top of the module",
-                    *(each.function.__qualname__, name),
+                    *(handler.function.__qualname__, name),
                 )
-            for name in each.narrowing:
+            for name in handler.narrowing:
                 logger.warning(
-                    "%s hears only events with the attribute %r, which its argument requires and "
-                    "its filter does not name; if that is meant, add `EXISTS %s` to the filter",
-                    each.function.__qualname__,
+                    "%s receives only events with the attribute %r, which its argument requires "
+                    "and its filter does not name; if that is meant, add `EXISTS %s` to the filter",
+                    handler.function.__qualname__,
                     name,
                     name,
                 )
 
     def _value_of(self, name: str) -> Any:
         kind = type(self._subscriber)
-        found = getattr(kind, name, None)
-        if found is not None and not isinstance(found, Parameter):
+        member = getattr(kind, name, None)
+        if member is not None and not isinstance(member, Parameter):
             raise InvalidBinding(
-                f"{kind.__name__}.{name} is {found!r:.40} and no Parameter; write {name} = "
-                f"palio.Parameter({found!r:.40}) in the class, or assign to an object of it",
+                f"{kind.__name__}.{name} is {member!r:.40} and no Parameter; write {name} = "
+                f"palio.Parameter({member!r:.40}) in the class, or assign to an object of it",
                 name=name,
             )
-        if found is None:
+        if member is None:
             raise InvalidBinding(
                 f"{kind.__name__} has no Parameter {name!r} for :{name}", name=name
             )
@@ -429,7 +429,7 @@ class Attached:
 
     def _refused(self, name: str, error: PalioError) -> None:
         """One handler's subscription has ended; with the last one the queue does."""
-        if all(each.closed for each in self.registrations):
+        if all(registration.closed for registration in self.registrations):
             self._queue.close()
         try:
             self._subscriber.refused(name, error)
@@ -437,7 +437,7 @@ class Attached:
             logger.exception("refused() of %r raised", self._subscriber)
 
     def stop(self) -> None:
-        """Unsubscribe; handlers still process what waits."""
+        """Unsubscribe; handlers still process their backlog."""
         for registration in self.registrations:
             registration.abandon()
         if not self.registrations:
@@ -490,9 +490,9 @@ def _parameters(kind: type) -> set[str]:
     return {name for name in dir(kind) if isinstance(getattr(kind, name, None), Parameter)}
 
 
-def _attributes(what: Filter | Pattern) -> frozenset[str]:
+def _attributes(filter: Filter | Pattern) -> frozenset[str]:
     """The attributes that a filter, or a pattern's last step, reads."""
-    return (what.steps[-1] if isinstance(what, Pattern) else what).attributes
+    return (filter.steps[-1] if isinstance(filter, Pattern) else filter).attributes
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -511,20 +511,20 @@ def _handlers(kind: type) -> list[Handler]:
     """The handlers of a class in the order of their definition, overridden ones once; None in the
     place of one is none.
     """
-    found: dict[str, Handler] = {}
+    handlers: dict[str, Handler] = {}
     for base in reversed(kind.__mro__):
         for name, member in vars(base).items():
             handler = getattr(member, _MARK, None)
             if isinstance(handler, Handler):
-                found[name] = handler
+                handlers[name] = handler
             elif member is None:
-                found.pop(name, None)
-            elif name in found:
+                handlers.pop(name, None)
+            elif name in handlers:
                 raise InvalidFilter(
                     f"{base.__qualname__}.{name} overrides a handler without @on; mark it, or set "
-                    f"{name} = None to hear nothing there"
+                    f"{name} = None to drop the handler"
                 )
-    return list(found.values())
+    return list(handlers.values())
 
 
 def _arguments(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
@@ -540,21 +540,23 @@ def _arguments(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
                 f"{function.__qualname__}: parameter {parameter.name!r} cannot be filled by name"
             )
     required = [
-        each.name for each in parameters if each.default is each.empty and each.name != EVENT
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.name != EVENT
     ]
-    return [each.name for each in parameters], required
+    return [parameter.name for parameter in parameters], required
 
 
-def _requiring(what: Filter | Pattern, names: list[str]) -> Filter | Pattern:
+def _requiring(filter: Filter | Pattern, names: list[str]) -> Filter | Pattern:
     """The filter, or a pattern's last one, with some attributes required to be present."""
     if not names:
-        return what
-    if isinstance(what, Pattern):
-        last = _with_present(what.steps[-1], names)
-        return Pattern((*what.steps[:-1], last), what.within)
-    return _with_present(what, names)
+        return filter
+    if isinstance(filter, Pattern):
+        last = _with_present(filter.steps[-1], names)
+        return Pattern((*filter.steps[:-1], last), filter.within)
+    return _with_present(filter, names)
 
 
-def _with_present(what: Filter, names: list[str]) -> Filter:
+def _with_present(filter: Filter, names: list[str]) -> Filter:
     present = Conjunction.of(Constraint(name, Op.EXISTS) for name in names)
-    return what & Filter((present,))
+    return filter & Filter((present,))

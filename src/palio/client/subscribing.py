@@ -95,22 +95,22 @@ def _plain(name: str, value: object) -> Any:
     for the filter to refuse, whose error names what it takes instead.
     """
     if isinstance(value, tuple | list | set | frozenset):
-        return tuple([_plain(name, each) for each in value])
+        return tuple([_plain(name, item) for item in value])
     is_collection = isinstance(value, Iterable) and not isinstance(value, _NO_COLLECTIONS)
     return value if value is None or is_collection else usable(name, value)
 
 
-def check_values(what: Filter | Pattern, values: Bindings) -> None:
+def check_values(filter: Filter | Pattern, values: Bindings) -> None:
     """Refuse values that a filter has no parameter for, lacks or cannot use."""
-    if not values and not what.variables:
+    if not values and not filter.variables:
         return
-    unknown = sorted(set(values) - what.variables)
+    unknown = sorted(set(values) - filter.variables)
     if unknown:
-        listed = ", ".join(f":{each}" for each in sorted(what.variables)) or "none"
+        listed = ", ".join(f":{name}" for name in sorted(filter.variables)) or "none"
         raise InvalidBinding(
             f"the filter has no parameter :{unknown[0]}; it has {listed}", name=unknown[0]
         )
-    check_given(what, values)
+    check_given(filter, values)
 
 
 def check_stored_at(durable: object) -> None:
@@ -150,7 +150,7 @@ def check_on_gap(on_gap: object) -> None:
 
 
 def check_match_at(
-    place: object, what: Filter | Pattern, reorder_timeout: float | None, durable_name: str
+    place: object, filter: Filter | Pattern, reorder_timeout: float | None, durable_name: str
 ) -> bool:
     """True if brokers are to assemble a pattern; refuse it where that has no meaning.
 
@@ -161,9 +161,9 @@ def check_match_at(
         raise InvalidInput(f"match_at is 'client' or 'brokers', not {place!r:.40}")
     if place == "client":
         return False
-    if not isinstance(what, Pattern):
+    if not isinstance(filter, Pattern):
         raise InvalidInput(
-            f"match_at= is for patterns, such as a THEN b; {str(what)!r:.80} is one filter"
+            f"match_at= is for patterns, such as a THEN b; {str(filter)!r:.80} is one filter"
         )
     if reorder_timeout is not None:
         raise InvalidInput(
@@ -176,7 +176,7 @@ def check_match_at(
     return True
 
 
-def check_offer_timeout(seconds: float | None, what: object, durable_name: str) -> None:
+def check_offer_timeout(seconds: float | None, filter: object, durable_name: str) -> None:
     """Refuse what is no time, or is not for such a subscription.
 
     >>> check_offer_timeout(None, "whatever it is", "")
@@ -184,5 +184,5 @@ def check_offer_timeout(seconds: float | None, what: object, durable_name: str) 
     if seconds is None:
         return
     check_seconds(seconds, "offer_timeout")
-    if durable_name or not isinstance(what, Filter):
+    if durable_name or not isinstance(filter, Filter):
         raise InvalidInput("offer_timeout= is for a filter that is not durable")

@@ -35,7 +35,7 @@ SETTLE_TIMEOUT_S: Final = 5.0
 
 
 class SubscriptionView:
-    """How a subscription stands."""
+    """The current state of a subscription."""
 
     def __init__(self, of: Registration | SubscriptionView) -> None:
         self._registration: Registration = (
@@ -64,7 +64,7 @@ class SubscriptionView:
 
     @property
     def reorder_timeout(self) -> float:
-        """How long a pattern waits just now for events that were overtaken on their way."""
+        """The time in seconds for which a pattern now waits for reordered events."""
         assembling = self._registration.assembling
         return 0.0 if assembling is None else assembling.sequences.reorder_s
 
@@ -127,7 +127,7 @@ class Subscription(SubscriptionView, Generic[Received]):
     out, acknowledged and counted (`invalid`), and the first one is logged.
 
     One consumer at a time. `update` changes parameters, `replace` the filter; both keep the
-    identity and what waits, less what no longer matches.
+    identity and the backlog, less events that no longer match.
 
     Events of a durable subscription are to be acknowledged. Automatically that happens when the
     consumer asks for the next event or batch, for all that it was given before, and when it leaves
@@ -187,15 +187,15 @@ class Subscription(SubscriptionView, Generic[Received]):
         starts over.
         """
         self._check_open()
-        registration, what = self._registration, as_filter(filter)
-        kept = {name: each for name, each in self.params.items() if name in what.variables}
+        registration, parsed = self._registration, as_filter(filter)
+        kept = {name: value for name, value in self.params.items() if name in parsed.variables}
         changed = {**kept, **frozen(merged_values(values, named))}
-        check_values(what, changed)
+        check_values(parsed, changed)
         before, before_values = registration.what, registration.values
-        reply = registration.replace(what, changed)
+        reply = registration.replace(parsed, changed)
 
         def take_back() -> None:
-            if registration.what is what and not self.is_closed:
+            if registration.what is parsed and not self.is_closed:
                 log_refusal(registration.replace(before, before_values))
 
         await _answered(reply, take_back)
@@ -281,7 +281,7 @@ class Subscription(SubscriptionView, Generic[Received]):
             yield batch
 
     async def parcels(self) -> AsyncIterator[Parcel]:
-        """The same with their publishers, each of whom numbers its events for itself."""
+        """Yield batches with their publishers, as each publisher numbers its own events."""
         while True:
             self._next_asked()
             try:
@@ -332,8 +332,8 @@ async def _answered(reply: PendingReply, take_back: Callable[[], None]) -> None:
 class LoopAffinity:
     """The loop of the first use, or of a later one when that loop runs no longer."""
 
-    def __init__(self, whose: str) -> None:
-        self._whose = whose
+    def __init__(self, owner: str) -> None:
+        self._whose = owner
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def check(self) -> None:

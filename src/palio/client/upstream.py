@@ -36,7 +36,7 @@ class Upstream:
 
     @property
     def is_listening(self) -> bool:
-        """Whether events can come just now."""
+        """True if events can arrive now."""
         return True
 
     def check_ready(self) -> None:
@@ -50,9 +50,9 @@ class Upstream:
         del change
         return None
 
-    async def cancel(self, what: Filter | Pattern, /, *, delete: bool) -> int:
+    async def cancel(self, filter: Filter | Pattern, /, *, delete: bool) -> int:
         """End subscriptions of others of the same identity that this covers; how many."""
-        del what, delete
+        del filter, delete
         return 0
 
     def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:

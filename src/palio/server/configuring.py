@@ -63,9 +63,9 @@ def known_settings() -> dict[str, Any]:
 
 def described(name: str) -> str:
     """Describe a setting in a few words."""
-    found = msgspec.inspect.type_info(known_settings()[name])
-    if isinstance(found, msgspec.inspect.Metadata):
-        return str((found.extra_json_schema or {}).get("description", ""))
+    kind = msgspec.inspect.type_info(known_settings()[name])
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return str((kind.extra_json_schema or {}).get("description", ""))
     return ""
 
 
@@ -175,7 +175,7 @@ def _from_text(setting: Setting) -> Any:
                 f"{setting.origin}: {setting.name}: no JSON: {error}"
             ) from None
     if get_origin(bare(known_settings().get(setting.name))) is tuple:
-        return [each.strip() for each in text.split(",") if each.strip()]
+        return [item.strip() for item in text.split(",") if item.strip()]
     return text
 
 
@@ -306,14 +306,16 @@ def _misrouted(configuration: Configuration) -> Iterator[Problem]:
             continue
         algorithm = ALGORITHMS.get(name)
         if algorithm is None:
-            known = ", ".join(ALGORITHMS)
-            yield f"{section}.routing", f"{name!r:.80} is no algorithm; it is one of {known}"
+            names = ", ".join(ALGORITHMS)
+            yield f"{section}.routing", f"{name!r:.80} is no algorithm; it is one of {names}"
             return
         if parent and parent == broker.name:
             yield f"{section}.parent", "a broker is not its own parent; name the one above it"
         if parent and not (algorithm.has_parents or algorithm.finds_parents):
             knowing = ", ".join(
-                each.name for each in ALGORITHMS.values() if each.has_parents or each.finds_parents
+                algorithm.name
+                for algorithm in ALGORITHMS.values()
+                if algorithm.has_parents or algorithm.finds_parents
             )
             yield (
                 f"{section}.parent",
@@ -333,7 +335,7 @@ def _misplaced_gateway(broker: Broker, gateway: Gateway) -> Iterator[Problem]:
     inside, outside = ALGORITHMS[broker.routing], ALGORITHMS[gateway.routing]
     for setting, side in (("broker.routing", inside), ("gateway.routing", outside)):
         if not side.joins:
-            able = ", ".join(each.name for each in ALGORITHMS.values() if each.joins)
+            able = ", ".join(algorithm.name for algorithm in ALGORITHMS.values() if algorithm.joins)
             yield setting, f"{side.name} cannot be joined by a gateway; {able} can"
     if inside.is_advertised != outside.is_advertised:
         yield "gateway.routing", "both sides go by advertisements, or neither does"
@@ -357,7 +359,9 @@ def _ungrouped(configuration: Configuration) -> Iterator[Problem]:
         yield "multicast.groups", "a gateway is in no group; leave out multicast.groups, or gateway"
     routing = configuration.broker.routing
     if routing in ALGORITHMS and not ALGORITHMS[routing].is_destined:
-        able = " or ".join(each.name for each in ALGORITHMS.values() if each.is_destined)
+        able = " or ".join(
+            algorithm.name for algorithm in ALGORITHMS.values() if algorithm.is_destined
+        )
         problem = f"{routing} does not tell which brokers an event is for; multicast needs {able}"
         yield "broker.routing", problem
 
@@ -392,9 +396,9 @@ def _wrong_names(configuration: Configuration) -> Iterator[Problem]:
         for name, grant in grants.items()
         for identity in grant.identities
     ]
-    for setting, what, name in named:
+    for setting, bearer, name in named:
         try:
-            check_name(name, what)
+            check_name(name, bearer)
         except InvalidInput as error:
             yield setting, str(error)
 

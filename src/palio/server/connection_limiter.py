@@ -90,9 +90,9 @@ class ConnectionLimiter:
     def relieve(self, newcomer: ConnectionSlot) -> None:
         """Cut sockets until holders claim no more than the capacity."""
         while self.size > INTAKE_BYTES:
-            holders = [each for each in self.holders.values() if each.unfinished]
+            holders = [holder for holder in self.holders.values() if holder.unfinished]
             # A broker's link carries the events of many clients: it goes only after all of them.
-            most = max(holders, key=lambda each: 0 if each.is_broker else each.size)
+            most = max(holders, key=lambda holder: 0 if holder.is_broker else holder.size)
             oldest = next(iter(most.unfinished))
             slot = newcomer if oldest.is_new else oldest
             slot.give_up(f"unfinished input takes {INTAKE_BYTES} bytes (INTAKE_BYTES); {_AGAIN}")
@@ -183,7 +183,7 @@ class ConnectionSlot:
             limiter.stranger_bytes += size - self._size
             self._size = size
             while limiter.stranger_bytes > STRANGER_BYTES:
-                largest = max(limiter.strangers, key=lambda each: each._size)
+                largest = max(limiter.strangers, key=lambda stranger: stranger._size)
                 largest.give_up(f"strangers sent {STRANGER_BYTES} bytes (STRANGER_BYTES)")
 
     def claim(self, size: int, then: Callable[[], None]) -> bool:

@@ -203,10 +203,10 @@ def expiries(tls: Tls, identity: Identity) -> dict[str, float]:
 
     from palio.server.tokens import inspect
 
-    found = {}
+    expiry = {}
     if tls.cert:
         certificate = x509.load_pem_x509_certificates(Path(tls.cert).read_bytes())[0]
-        found["certificate"] = certificate.not_valid_after_utc.timestamp()
+        expiry["certificate"] = certificate.not_valid_after_utc.timestamp()
     if identity.token:
-        found["token"] = float(inspect(identity.token)[1].exp)
-    return found
+        expiry["token"] = float(inspect(identity.token)[1].exp)
+    return expiry

@@ -153,8 +153,8 @@ class Dialer:
                 server_hostname=address.host if self._tls else None,
             )
         except BaseException:
-            for each in made:
-                each.give_up()
+            for dialer in made:
+                dialer.give_up()
             raise
         return connection
 
@@ -182,9 +182,9 @@ class Dialers:
 
     def keep(self, url: str) -> Dialer:
         """Connect to an address from now on."""
-        known = self._dialers.get(url)
-        if known is None:
-            known = Dialer(
+        dialer = self._dialers.get(url)
+        if dialer is None:
+            dialer = Dialer(
                 self._loop,
                 url,
                 self._connection,
@@ -192,9 +192,9 @@ class Dialers:
                 tls=self._tls,
                 failed=self._failed,
             )
-            self._dialers[url] = known
-            known.start()
-        return known
+            self._dialers[url] = dialer
+            dialer.start()
+        return dialer
 
     def dial(self, url: str, name: str, /) -> None:
         """Connect to an address that the node names (`DialPort`)."""

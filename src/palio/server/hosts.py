@@ -74,8 +74,8 @@ class Hosts:
 
     def contain(self, address: str) -> bool:
         """Return whether a host is meant by its address."""
-        found = address_of(address)
-        return self._all or self._within(found) or (self._public and is_public(found))
+        host = address_of(address)
+        return self._all or self._within(host) or (self._public and is_public(host))
 
     def _within(self, address: Address | None) -> bool:
         return address is not None and any(address in network for network in self._networks)
@@ -109,17 +109,17 @@ def address_of(text: str) -> Address | None:
     (IPv4Address('127.0.0.1'), None)
     """
     try:
-        found = ipaddress.ip_address(text.strip("[]"))
+        address = ipaddress.ip_address(text.strip("[]"))
     except ValueError:
         return None
-    if isinstance(found, IPv6Address):
-        within = found.ipv4_mapped or found.sixtofour
+    if isinstance(address, IPv6Address):
+        within = address.ipv4_mapped or address.sixtofour
         if within is None and (
-            found in _TRANSLATED or (found in _COMPATIBLE and int(found) > 0xFFFF)
+            address in _TRANSLATED or (address in _COMPATIBLE and int(address) > 0xFFFF)
         ):
-            within = IPv4Address(int(found) & 0xFFFFFFFF)
-        return within or found
-    return found
+            within = IPv4Address(int(address) & 0xFFFFFFFF)
+        return within or address
+    return address
 
 
 def is_public(address: Address | None) -> bool:

@@ -68,9 +68,9 @@ class FairScheduler:
         """Return whether the queue is empty."""
         return not self._queue
 
-    def wait(self, who: Waiting) -> None:
+    def wait(self, waiting: Waiting) -> None:
         """Stand in the queue."""
-        self._queue.append(who)
+        self._queue.append(waiting)
 
     def begin(self) -> float:
         """A turn begins; until when what was sent in the one before may be written."""
@@ -125,9 +125,9 @@ class LoopScheduler(FairScheduler):
         self._unwritten: deque[Unwritten] = deque()
         self._is_scheduled = False
 
-    def wait(self, who: Waiting) -> None:
+    def wait(self, waiting: Waiting) -> None:
         """Stand in the queue."""
-        super().wait(who)
+        super().wait(waiting)
         self.schedule()
 
     def write(self, end: Unwritten) -> None:

@@ -103,7 +103,7 @@ class Server:
                 logger.debug("journal_answer_late")
 
         self.journal.start(
-            lambda tickets: on_loop(self._completions.add, [(each, None) for each in tickets]),
+            lambda tickets: on_loop(self._completions.add, [(ticket, None) for ticket in tickets]),
             lambda ticket, reason: on_loop(self._completions.add, [(ticket, reason)]),
             lambda: on_loop(self._completions.add, [WRITABLE]),
         )

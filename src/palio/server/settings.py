@@ -171,7 +171,7 @@ class Grant(_Section, frozen=True, kw_only=True):
     identities: tuple[str, ...] = ()
     limits: dict[str, float] = {}
 
-    def granted_to(self, name: str, **known: Any) -> Principal:
+    def granted_to(self, name: str, **details: Any) -> Principal:
         """The principal of that name who has this. Filters that nobody can read are refused."""
         return Principal(
             name,
@@ -183,7 +183,7 @@ class Grant(_Section, frozen=True, kw_only=True):
             may_monitor=self.monitor,
             may_operate=self.operate,
             identities=frozenset(self.identities),
-            **known,
+            **details,
         )
 
 

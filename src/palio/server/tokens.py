@@ -365,9 +365,9 @@ class TokenAuthority:
         """A certificate may do instead, where some are listed."""
         if transport_name in self._listed:
             return self._named.authenticate("", transport_name, at)
-        who = f"{transport_name!r} was granted nothing" if transport_name else "no token"
+        holder = f"{transport_name!r} was granted nothing" if transport_name else "no token"
         also = "; or a client certificate whose subject is in [auth.grants]" if self._listed else ""
-        raise NotAuthenticated(f"{who}; {SHOW_TOKEN}{also}")
+        raise NotAuthenticated(f"{holder}; {SHOW_TOKEN}{also}")
 
     def check(self, principal: Principal, at: Moment) -> None:
         """Check that a principal is still good (`Authority`)."""
@@ -393,7 +393,7 @@ class TokenAuthority:
 
 def _stamp(path: Path) -> tuple[Path, int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return path, 0, 0
-    return path, found.st_mtime_ns, found.st_size
+    return path, status.st_mtime_ns, status.st_size

@@ -306,7 +306,7 @@ class Connection(asyncio.Protocol):
                 raise
             if write(self._transport, buffers):
                 self._owner.traffic.bytes_out += sum(
-                    each.size if hasattr(each, "size") else len(each) for each in buffers
+                    buffer.size if hasattr(buffer, "size") else len(buffer) for buffer in buffers
                 )
 
     def close(self, reason: str = "", /, *, last: Message | None = None) -> None:

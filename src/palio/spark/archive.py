@@ -86,12 +86,12 @@ def push(filters: Iterable[SparkFilter], schema: StructType) -> Pushed:
     """
     types = {name: kind.simpleString() for name, (_, kind) in leaves(schema.fields).items()}
     whole, left = TRUE, []
-    for each in filters:
-        found = _translated(each, types)
-        if found is None:
-            left.append(each)
+    for filter in filters:
+        translated = _translated(filter, types)
+        if translated is None:
+            left.append(filter)
         else:
-            whole = whole & found
+            whole = whole & translated
     return Pushed(whole, left)
 
 
@@ -116,8 +116,8 @@ def _translated(given: Any, types: dict[str, str]) -> Filter | None:
         )
     except (InvalidInput, TypeError):
         return None
-    found = Filter.of([Conjunction.of([constraint])])
-    return ~found if is_negated else found
+    single = Filter.of([Conjunction.of([constraint])])
+    return ~single if is_negated else single
 
 
 def _operand(value: Any) -> Any:
@@ -173,7 +173,7 @@ class ArchiveReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The row groups in which something may match, in stretches."""
-        found: list[RowGroups] = []
+        row_groups: list[RowGroups] = []
         for path in parquet_files(Path(self.path), "the archive", deep=True):
             groups: list[int] = []
             size = 0
@@ -182,12 +182,12 @@ class ArchiveReader(DataSourceReader):
                     groups.append(number)
                     size += file.metadata.row_group(number).total_byte_size
                     if size >= STRETCH_BYTES:
-                        found.append(RowGroups(str(path), tuple(groups)))
+                        row_groups.append(RowGroups(str(path), tuple(groups)))
                         groups, size = [], 0
             if groups:
-                found.append(RowGroups(str(path), tuple(groups)))
+                row_groups.append(RowGroups(str(path), tuple(groups)))
         # With no partitions at all Spark would make one of its own.
-        return found or [RowGroups("", ())]
+        return row_groups or [RowGroups("", ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of a stretch that match, in Spark's schema."""
@@ -233,13 +233,13 @@ def archive_schema(path: str) -> StructType:
         with opened(file) as parquet:
             fields = list(schema_of(parquet, file))
         for field in fields:
-            known = columns.setdefault(field.name, field.type)
-            if known != field.type and _is_number(known) and _is_number(field.type):
-                columns[field.name] = _wider(known, field.type)
-            elif known != field.type:
+            kind = columns.setdefault(field.name, field.type)
+            if kind != field.type and _is_number(kind) and _is_number(field.type):
+                columns[field.name] = _wider(kind, field.type)
+            elif kind != field.type:
                 raise InvalidInput(
-                    f"column {field.name!r} is {known} in {str(origin[field.name])!r} and "
-                    f"{field.type} in {str(file)!r}; say with .schema(...) which it is to be"
+                    f"column {field.name!r} is {kind} in {str(origin[field.name])!r} and "
+                    f"{field.type} in {str(file)!r}; choose a type with .schema(...)"
                 )
             origin.setdefault(field.name, file)
     return from_arrow_schema(pa.schema(list(columns.items())))
@@ -258,4 +258,4 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 def _attributes(file: pq.ParquetFile, path: str | Path) -> frozenset[str]:
     """The columns that are attributes."""
-    return frozenset(each.name for each in schema_of(file, path) if is_attribute(each.type))
+    return frozenset(field.name for field in schema_of(file, path) if is_attribute(field.type))

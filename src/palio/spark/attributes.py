@@ -49,7 +49,7 @@ class Fitted(NamedTuple):
 
     @property
     def fits(self) -> npt.NDArray[np.bool_]:
-        """Which rows have no misfit: the others match nothing."""
+        """Select the rows without a misfit: the others match nothing."""
         mask = np.ones(self.events.num_rows, np.bool_)
         for misfit in self.misfits:
             mask[misfit.rows] = False
@@ -102,12 +102,12 @@ def leaves(
 
     Of those to `keep` that are called the same the shortest path has the name.
     """
-    found: dict[str, tuple[tuple[str, ...], Any]] = {}
+    columns: dict[str, tuple[tuple[str, ...], Any]] = {}
     for path, kind in _leaves((), fields):
         name = ".".join(path)
-        if keep(kind) and (name not in found or len(path) < len(found[name][0])):
-            found[name] = path, kind
-    return found
+        if keep(kind) and (name not in columns or len(path) < len(columns[name][0])):
+            columns[name] = path, kind
+    return columns
 
 
 def _leaves(
@@ -246,10 +246,10 @@ def reshaped(
     >>> reshaped(batch, target, "b1", permissive=True).to_pydict()
     {'x': [None, None], 'y': [1, None]}
     """
-    known = set(batch.schema.names)
+    names = set(batch.schema.names)
     arrays = [
         _reshaped(batch.column(field.name), field, origin, permissive)
-        if field.name in known
+        if field.name in names
         else pa.nulls(batch.num_rows, field.type)
         for field in target
     ]

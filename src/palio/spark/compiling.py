@@ -152,7 +152,7 @@ class _Compiler:
             for bound, values in self.bounds.items():
                 assert values is not None
                 here = [values[place] for place in rows.places]
-                if any(each is not None for each in here):
+                if any(item is not None for item in here):
                     name = _unused(bound, skeleton)
                     columns[name] = pa.array(here, pa.timestamp("us", tz="UTC"))
                     skeleton = skeleton & _bound(self.time, bound, name)
@@ -306,7 +306,7 @@ class Wide:
         comparisons = _comparisons(skeleton, names, kinds)
         if comparisons is None:
             return False
-        fresh = [each for each, _ in comparisons if each not in self._cells]
+        fresh = [cell for cell, _ in comparisons if cell not in self._cells]
         if len(self._cells) + len(fresh) > MAX_COLUMNS:
             return False
         first = len(self.places)
@@ -328,14 +328,14 @@ class Wide:
 
     def columns(self) -> dict[str, Any]:
         """A column for each variable, null where a row makes no such comparison."""
-        found = {}
+        columns = {}
         for number, (rows, constants) in enumerate(self._cells.values()):
             places = np.full(len(self.places), -1)
             places[rows] = np.arange(len(rows))
-            found[f"v{number}"] = pa.array(constants).take(
+            columns[f"v{number}"] = pa.array(constants).take(
                 pa.array(places, pa.int64(), mask=places < 0)
             )
-        return found
+        return columns
 
 
 def _comparisons(
@@ -345,7 +345,7 @@ def _comparisons(
     if len(skeleton.conjunctions) != 1 or skeleton.conjunctions[0].residuals:
         return None
     seen: Counter[tuple[str, Op, bool, type]] = Counter()
-    found = []
+    columns = []
     for constraint in skeleton.conjunctions[0].constraints:
         operand = constraint.operand
         if not isinstance(operand, Variable) or constraint.op in MEMBERSHIP:
@@ -354,6 +354,6 @@ def _comparisons(
         key = (constraint.name, constraint.op, constraint.ignore_case, kinds[at])
         if constraint.op is Op.NE and seen[key]:  # two of them would become one NOT IN
             return None
-        found.append(((*key, seen[key]), at))
+        columns.append(((*key, seen[key]), at))
         seen[key] += 1
-    return found or None
+    return columns or None

@@ -102,8 +102,8 @@ class Connection(Application):
         return answer.data if isinstance(answer, Answer) else None
 
     def receive(self, timeout_s: float) -> Deliver | Gaps | None:
-        """The next entry of the durable subscription, or what is known to be lost; None if neither
-        comes in time.
+        """Return the next entry of the durable subscription, or the next gaps; None if neither
+        arrives in time.
         """
         try:
             received = (
@@ -177,7 +177,7 @@ class Connection(Application):
         self._received.put(error)
 
     def flow(self) -> None:
-        """There may be room for what waits to be published."""
+        """Publish pending events, as the window may allow it."""
         self._outbox.flow()
 
     def ended(self, error: PalioError) -> None:

@@ -66,11 +66,13 @@ def _layout(schema: pa.Schema, names: Sequence[str], columns: Sequence[str]) -> 
     return Layout(tuple(paths), slots)
 
 
-def check_columns(known: Sequence[str], names: Iterable[str]) -> None:
+def check_columns(existing: Sequence[str], names: Iterable[str]) -> None:
     """Refuse what is no column of events."""
     for name in names:
-        if name not in known:
-            raise InvalidInput(f"the events have no column {name!r}; they have {', '.join(known)}")
+        if name not in existing:
+            raise InvalidInput(
+                f"the events have no column {name!r}; they have {', '.join(existing)}"
+            )
 
 
 class FrameEvents:
@@ -141,7 +143,7 @@ def _field(column: Column, given: Any, name: str) -> tuple[Column, DataType]:
     then fields are distinguished by their places.
     """
     place = given.names.index(name)
-    if [each.lower() for each in given.names].count(name.lower()) > 1:
+    if [other.lower() for other in given.names].count(name.lower()) > 1:
         renamed = type(given)()
         for number, field in enumerate(given.fields):
             renamed.add(f"_{number}", field.dataType)
@@ -227,17 +229,17 @@ class ParquetEvents:
         self.pieces: list[RowGroup] = []
         self.schema: pa.Schema = pa.schema([])
         like: tuple[Any, Any] | None = None
-        for number, each in enumerate(files):
-            with opened(each) as file:
+        for number, source in enumerate(files):
+            with opened(source) as file:
                 if like is None or (file.schema, file.metadata.metadata) != like:
                     like = file.schema, file.metadata.metadata
-                    schema = schema_of(file, each)
+                    schema = schema_of(file, source)
                     self.schema = schema if number == 0 else self.schema
-                    _check_same(self.schema, schema, files[0], each)
+                    _check_same(self.schema, schema, files[0], source)
                 first = 0
                 for group in range(file.num_row_groups):
                     rows = file.metadata.row_group(group).num_rows
-                    self.pieces.append(RowGroup(str(each), group, first, rows))
+                    self.pieces.append(RowGroup(str(source), group, first, rows))
                     first += rows
         self.columns: list[str] = self.schema.names
 
@@ -256,10 +258,10 @@ class ParquetEvents:
 
         given: dict[str, pa.DataType] = {FILE: pa.utf8(), ROW: pa.int64()}
         given |= {field.name: field.type for field in self.schema}
-        found = StructType()
+        schema = StructType()
         for name in columns:
-            found.add(name, _spark_type(name, given[name]))
-        return found
+            schema.add(name, _spark_type(name, given[name]))
+        return schema
 
     def run(self, task: Task, layout: Layout, result: StructType) -> DataFrame:
         """A task over all rows, each partition reading its own."""
@@ -282,12 +284,12 @@ def _spark_type(name: str, given: pa.DataType) -> DataType:
     from pyspark.sql.types import TimeType
 
     try:
-        found = from_arrow_type(given)
+        kind = from_arrow_type(given)
     except PySparkTypeError:
-        found = None
-    if found is None or isinstance(found, TimeType) or _precision(given) > MAX_PRECISION:
+        kind = None
+    if kind is None or isinstance(kind, TimeType) or _precision(given) > MAX_PRECISION:
         raise cannot_come_back(name, given)
-    return found
+    return kind
 
 
 def _precision(given: Any) -> int:
@@ -306,7 +308,7 @@ def _shares(pieces: Sequence[RowGroup], count: int) -> tuple[tuple[RowGroup, ...
     """Row groups dealt out so that every share has about as many rows; the largest first."""
     shares: list[list[RowGroup]] = [[] for _ in range(count)]
     rows = [0] * count
-    for piece in sorted(pieces, key=lambda each: -each.rows):
+    for piece in sorted(pieces, key=lambda piece: -piece.rows):
         least = rows.index(min(rows))
         shares[least].append(piece)
         rows[least] += piece.rows

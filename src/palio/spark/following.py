@@ -99,7 +99,8 @@ class Completed(NamedTuple):
 def stepwise(patterns: Iterable[Pattern]) -> list[Pattern]:
     """Patterns with "this step was matched" for the filter of each step."""
     return [
-        Pattern(tuple(map(_was_matched, range(len(each.steps)))), each.within) for each in patterns
+        Pattern(tuple(map(_was_matched, range(len(pattern.steps)))), pattern.within)
+        for pattern in patterns
     ]
 
 
@@ -129,8 +130,8 @@ class Follower:
             monitor = self._monitors[pattern] = Monitor(self._patterns[pattern])
         self._seq += 1
         event = _Matched(steps, step)
-        found = monitor.push([Occurrence(step.time, "", self._seq, event)])
-        return [tuple(map(_step, match)) for match in found]
+        matches = monitor.push([Occurrence(step.time, "", self._seq, event)])
+        return [tuple(map(_step, match)) for match in matches]
 
     def resume(self, pattern: int, progress: Iterable[StepEvent]) -> None:
         """Begin where another follower was."""
@@ -139,8 +140,10 @@ class Follower:
 
     def progress(self) -> dict[int, tuple[StepEvent, ...]]:
         """The events of each partial match, by pattern."""
-        found = {at: tuple(map(_step, each.progress)) for at, each in self._monitors.items()}
-        return {at: steps for at, steps in found.items() if steps}
+        progress = {
+            at: tuple(map(_step, monitor.progress)) for at, monitor in self._monitors.items()
+        }
+        return {at: steps for at, steps in progress.items() if steps}
 
 
 @dataclass(frozen=True)
@@ -188,14 +191,14 @@ def result_batch(rows: Sequence[Completed], schema: pa.Schema) -> pa.RecordBatch
     """Completed sequences as rows of the result."""
     names = [field.name for field in schema.field("events").type.value_type]
     events = [
-        [dict(zip(names, (step.time, *step.given), strict=True)) for step in each.steps]
-        for each in rows
+        [dict(zip(names, (step.time, *step.given), strict=True)) for step in row.steps]
+        for row in rows
     ]
     columns = [
-        *zip(*(each.key for each in rows), strict=True),
-        [each.pattern for each in rows],
-        [each.steps[0].time for each in rows],
-        [each.steps[-1].time for each in rows],
+        *zip(*(row.key for row in rows), strict=True),
+        [row.pattern for row in rows],
+        [row.steps[0].time for row in rows],
+        [row.steps[-1].time for row in rows],
         events,
     ]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]

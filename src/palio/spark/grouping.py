@@ -66,9 +66,9 @@ def group_traffic(
     *,
     time: str | None = None,
 ) -> GroupTraffic:
-    """Where events go: see `plan_groups`."""
-    found: DataFrame = match(events, subscriptions, "sets", time=time)
-    return traffic_of(found.toArrow(), brokers)
+    """Count the recipients of events: see `plan_groups`."""
+    sets: DataFrame = match(events, subscriptions, "sets", time=time)
+    return traffic_of(sets.toArrow(), brokers)
 
 
 def traffic_of(table: pa.Table, brokers: Sequence[str] | None) -> GroupTraffic:
@@ -80,26 +80,26 @@ def traffic_of(table: pa.Table, brokers: Sequence[str] | None) -> GroupTraffic:
     """
     lists = _one(table.column("subscribers"))
     flat = lists.flatten().cast(pa.utf8())
-    known = sorted(pc.unique(flat).to_pylist()) if brokers is None else list(brokers)
-    if not known:
+    names = sorted(pc.unique(flat).to_pylist()) if brokers is None else list(brokers)
+    if not names:
         raise InvalidInput("no event goes to any broker; there is nothing to plan for")
-    numbered(known)
-    places = pc.index_in(flat, value_set=pa.array(known, pa.utf8()))
+    numbered(names)
+    places = pc.index_in(flat, value_set=pa.array(names, pa.utf8()))
     if places.null_count:
         strange = flat.filter(places.is_null())[0].as_py()
         raise InvalidInput(f"{strange!r:.80} is a subscriber, and no broker of this plan")
     starts = np.concatenate([[0], np.cumsum(lists.value_lengths().to_numpy(False))])
     columns = places.to_numpy(False)
-    sets = np.zeros((len(lists), words_in(len(known))), np.uint64)
+    sets = np.zeros((len(lists), words_in(len(names))), np.uint64)
     for first in range(0, len(lists), AT_ONCE):
         last = min(len(lists), first + AT_ONCE)
-        masks = np.zeros((last - first, len(known)), np.bool_)
+        masks = np.zeros((last - first, len(names)), np.bool_)
         lengths = np.diff(starts[first : last + 1])
         rows = np.repeat(np.arange(last - first), lengths)
         masks[rows, columns[starts[first] : starts[last]]] = True
         sets[first:last] = words_of(masks)
     counts = _one(table.column("count")).to_numpy(False).astype(np.float64)
-    return GroupTraffic.counted(known, sets, counts)
+    return GroupTraffic.counted(names, sets, counts)
 
 
 def _one(column: Any) -> Any:

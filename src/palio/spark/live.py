@@ -1,14 +1,14 @@
-"""`sequences` of a stream: hits wait for the watermark, and Spark's state has what waits.
+"""`sequences` of a stream: hits wait in Spark's state for the watermark.
 
-1. A hit waits until the watermark has reached its time. Those that need not wait any longer are
-   taken in the very order in which history has them, by the very same `Follower`.
-2. What comes when the watermark has passed its time is dropped by Spark, which counts it
-   (`numRowsDroppedByWatermark` of the query's progress). So a sequence that was found stays found.
-3. The state of a key is the hits that wait, and of each pattern the events of its partial match. A
-   partial match is forgotten when the watermark has left its `WITHIN` behind, and a key of which
-   nothing is left has no state. No more than `MAX_HELD_EVENTS` hits of a key wait.
-4. State knows a pattern by its id and text: one that is there after a restart as it was before goes
-   on where it was, and one that was changed starts over.
+1. A hit waits until the watermark has reached its time. Then it is processed in the order that
+   `history` has, by the same `Follower`.
+2. Spark drops and counts (`numRowsDroppedByWatermark` of the query's progress) events that arrive
+   after the watermark has passed their time. So a completed sequence is never revised.
+3. The state of a key has its waiting hits, and the partial match of each pattern. A partial match
+   expires when the watermark has passed its `WITHIN`, and an empty state is removed. At most
+   `MAX_HELD_EVENTS` hits of a key wait.
+4. State identifies a pattern by its id and text: an unchanged pattern continues after a restart,
+   and a changed one starts over.
 
 The operator is `applyInPandasWithState`. Its successor `transformWithState` asks the JVM over a
 socket for every value and timer of every key, where this one has state travel with the rows, a
@@ -95,7 +95,7 @@ _MEMORY: Final[Any] = KeyState
 
 @dataclass(frozen=True)
 class HitTypes:
-    """The columns that hits have: keys, then the time, then those of `order` and those given back.
+    """The columns of hits: keys, then the time, then those of `order` and those of the result.
 
     Gives their types in msgpack, so that every value comes back as it was.
     """
@@ -172,8 +172,8 @@ class PackHits:
                     values[keys], values[keys + 1 :][:orders], values[keys + 1 :][orders:], steps
                 )
                 packed.append(None if hit.time is None else encode((values[:keys], hit)))
-            found = [*kept[:keys], times, pa.array(packed, pa.binary())]
-            whole = pa.RecordBatch.from_arrays(found, schema=self.schema)
+            arrays = [*kept[:keys], times, pa.array(packed, pa.binary())]
+            whole = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             yield whole.filter(times.is_valid())
 
 
@@ -197,15 +197,15 @@ class FollowLive:
                     memory = self._with(memory, packed)
         assert memory is not None
         watermark_ms = max(0, state.getCurrentWatermarkMs())
-        found = self.advance(memory, EPOCH + dt.timedelta(milliseconds=watermark_ms))
+        completed = self.advance(memory, EPOCH + dt.timedelta(milliseconds=watermark_ms))
         wake_ms = self.wake_ms(memory)
         if wake_ms is None:
             state.remove()
         else:
             state.update((self._encode(memory),))
             state.setTimeoutTimestamp(max(1, wake_ms))
-        if found:
-            yield pd.DataFrame({"found": list(map(self._encode, found))})
+        if completed:
+            yield pd.DataFrame({"found": list(map(self._encode, completed))})
 
     def advance(self, memory: KeyState[Any, Any, Any], until: dt.datetime) -> list[Completed]:
         """Let the hits up to the watermark take their part; the sequences that they complete."""
@@ -214,7 +214,7 @@ class FollowLive:
         if len(memory.held) > MAX_HELD_EVENTS:
             raise LimitExceeded(
                 f"the events of {memory.key!r} that wait for the watermark (make its delay shorter "
-                "or the key finer; the query goes on from its checkpoint)",
+                "or the key finer; the query continues from its checkpoint)",
                 limit="MAX_HELD_EVENTS",
                 maximum=MAX_HELD_EVENTS,
                 actual=len(memory.held),
@@ -222,21 +222,23 @@ class FollowLive:
         follower = Follower(self._stepwise)
         for name, progress in memory.progress.items():
             if name in self._numbers:
-                follower.resume(self._numbers[name], (StepEvent(*each) for each in progress))
-        found = []
+                follower.resume(self._numbers[name], (StepEvent(*event) for event in progress))
+        completed = []
         for hit in due:
             step = StepEvent(hit.time, hit.given)
             for name, bits in hit.steps.items():
                 number = self._numbers.get(name)
                 if number is not None:
                     matches = follower.advance(number, bits, step)
-                    found += [Completed(memory.key, self.ids[number], each) for each in matches]
+                    completed += [
+                        Completed(memory.key, self.ids[number], match) for match in matches
+                    ]
         memory.progress = {
             self.names[number]: [(step.time, step.given) for step in steps]
             for number, steps in follower.progress().items()
             if self._end_us(number, steps[0].time) > _us(until)
         }
-        return found
+        return completed
 
     def wake_ms(self, memory: KeyState[Any, Any, Any]) -> int | None:
         """The latest watermark at which there is nothing to do; None if there never will be.
@@ -251,7 +253,7 @@ class FollowLive:
         return -(-min(due) // 1_000) - 1 if due else None
 
     def _end_us(self, number: int, start: dt.datetime) -> int:
-        """When the watermark leaves a partial match behind."""
+        """Return the watermark at which a partial match expires."""
         within = self.patterns[number].within
         assert within is not None
         return _us(start) + within // dt.timedelta(microseconds=1)
@@ -330,7 +332,7 @@ def _rank(value: Any) -> Any:
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, tuple | list):
-        return (1, [_rank(each) for each in value])
+        return (1, [_rank(item) for item in value])
     return (1, value)
 
 
@@ -351,9 +353,9 @@ def _python_type(given: pa.DataType) -> Any:
     """The type of what Arrow's values are in Python."""
     kind: Any = given
     types = pa.types
-    for is_such, found in _SIMPLE:
+    for is_such, simple in _SIMPLE:
         if is_such(given):
-            return found | None if found is not None else None
+            return simple | None if simple is not None else None
     if types.is_string(given) or types.is_large_string(given):
         return str | None
     if types.is_binary(given) or types.is_large_binary(given):

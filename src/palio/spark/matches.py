@@ -1,8 +1,8 @@
-"""`match`: which subscriptions do the events of a DataFrame, a stream or an archive satisfy.
+"""`match`: matches the events of a DataFrame, a stream or an archive with subscriptions.
 
-The driver looks at two schemas and plans one `mapInArrow`; all the work is in workers.py. What
-crosses between the JVM and Python decides the speed: only attributes that some filter names, and
-the columns that are to come back.
+The driver compares two schemas and plans one `mapInArrow`; all the work is in workers.py. The data
+that crosses between the JVM and Python decides the speed: it is only the attributes that some
+filter names, and the columns of the result.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 HOWS: Final = ("pairs", "any", "count", "route", "sets")
 
 _COUNTED: Final = {"count": "subscription", "sets": "subscribers"}
-"""What is counted by what."""
+"""The column that a count is grouped by."""
 
 EventSource: TypeAlias = "DataFrame | str | Path"
 """A DataFrame, or the path of a Parquet file or of a directory of them."""
@@ -49,7 +49,7 @@ def match(
 ) -> DataFrame:
     """Match events with subscriptions.
 
-    `how` says what comes back:
+    `how` chooses the result:
 
     - `"pairs"`: one row for each event and subscription it matches: the event's `columns`, then
       `subscription`, the id, and `subscriber` if subscriptions have them;
@@ -57,19 +57,19 @@ def match(
     - `"count"`: `subscription` and `count`, for subscriptions that match any event;
     - `"route"`: one row for each event and subscriber with a subscription that it matches: the
       event's `columns`, then `subscriber` (the subscription's id where there are no subscribers);
-    - `"sets"`: `subscribers`, a list, and `count`: how many events go to these and to no other. At
-      most 4,096 subscribers there may be.
+    - `"sets"`: `subscribers`, a list, and `count`, the number of events that go to exactly these.
+      There may be 4,096 subscribers.
 
-    `columns` are those of the event that come back, by default all; naming the few that are needed
-    (a key, say) is what makes a job fast. For events in Parquet files given by path there are also
-    `$file` and `$row`. `time` names the column that subscriptions' `valid_from` and `valid_to` are
-    about (see `palio.spark.subscriptions`).
+    `columns` are the event's columns in the result, by default all; a job is fast if it names only
+    those that it needs, such as a key. Events in Parquet files given by path also have `$file` and
+    `$row`. `time` names the column that subscriptions' `valid_from` and `valid_to` are about (see
+    `palio.spark.subscriptions`).
 
-    Events of which a value fits no attribute match nothing: they are counted, and logged by
-    `palio.spark` while the job runs. `rejects` lists them.
+    An event with a value that fits no attribute matches nothing. Such events are counted, and
+    logged by `palio.spark` while the job runs. `rejects` lists them.
 
     A stream sends all its attributes to the workers, so that subscriptions put in force later may
-    name any; `attributes` says which will do, and makes it faster.
+    name any; `attributes` limits them, which is faster.
 
     >>> palio.spark.match(quotes, "subscriptions.parquet", columns=["id"])  # doctest: +SKIP
     """
@@ -82,7 +82,7 @@ def match(
     if meta.rejected and not isinstance(subscriptions, SubscriptionSet):
         warnings.warn(
             f"{meta.rejected} subscriptions were rejected and match nothing; "
-            "palio.spark.subscriptions(...).rejects says which, and why",
+            "palio.spark.subscriptions(...).rejects lists them with reasons",
             stacklevel=2,
         )
     if how in ("route", "sets") and meta.without_subscriber:
@@ -91,8 +91,8 @@ def match(
             "nobody what they match",
             stacklevel=2,
         )
-    known = attributes_of(source.schema)
-    named = set(known if source.is_streaming else meta.attributes)
+    usable = attributes_of(source.schema)
+    named = set(usable if source.is_streaming else meta.attributes)
     if attributes is not None:
         named &= set(_listed("attributes", attributes))
     _warn_of_unusable(source, meta.attributes)
@@ -105,17 +105,17 @@ def match(
         how,
         layout.slots,
         arrow_schema(result),
-        frozenset(known) - named,
+        frozenset(usable) - named,
         tally(source.session),
     )
     if attributes is not None and not source.is_streaming:
         _check_attributes(task.withheld, meta.attributes)
-    found = source.run(task, layout, result)
+    rows = source.run(task, layout, result)
     if how not in _COUNTED:
-        return found
+        return rows
     from pyspark.sql import functions
 
-    return found.groupBy(_COUNTED[how]).agg(functions.sum("count").alias("count"))
+    return rows.groupBy(_COUNTED[how]).agg(functions.sum("count").alias("count"))
 
 
 def rejects(events: EventSource, columns: Sequence[str] | None = None) -> DataFrame:
@@ -199,8 +199,8 @@ def _check_attributes(withheld: frozenset[str], named: Sequence[str]) -> None:
 
 def _warn_of_unusable(source: FrameEvents | ParquetEvents, named: Sequence[str]) -> None:
     """Warn of columns that filters name and whose type is no attribute's."""
-    known = attributes_of(source.schema)
-    unusable = [name for name in named if name in source.columns and name not in known]
+    attributes = attributes_of(source.schema)
+    unusable = [name for name in named if name in source.columns and name not in attributes]
     if unusable:
         shown = ", ".join(f"{name} ({source.schema.field(name).type})" for name in unusable)
         warnings.warn(
@@ -226,17 +226,17 @@ def _columns(
     return wanted
 
 
-def _listed(what: str, names: Sequence[str]) -> Sequence[str]:
+def _listed(option: str, names: Sequence[str]) -> Sequence[str]:
     """Refuse the name of one column where a list of them is taken."""
     if isinstance(names, str):
-        raise InvalidInput(f"{what} takes a list of names: {what}=[{names!r}]")
+        raise InvalidInput(f"{option} takes a list of names: {option}=[{names!r}]")
     return names
 
 
 def _result(
     source: FrameEvents | ParquetEvents, columns: list[str], how: str, meta: Any
 ) -> StructType:
-    """The Spark schema of what comes back."""
+    """Return the Spark schema of the result."""
     from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
     spark_types = {"int64": LongType(), "string": StringType()}

@@ -1,9 +1,9 @@
-"""Parquet files by path, as Spark has them: which files a path means, and in which types they are.
+"""Parquet files by path, as Spark reads them: the files of a path, and the types of their columns.
 
-A path is a file, or a directory, in which every file counts whose name does not say otherwise,
-whatever its suffix. Where a log says which of them count, the log is followed if it is that of a
-stream of Spark, and the directory refused if it is another's: files that a log has taken out are
-still there. What is in a file is read by `palio.parquet`.
+A path is a file, or a directory, of which all files count but hidden ones, whatever their suffix.
+A log in the directory may exclude files. The log of a Spark stream is followed; a directory with
+another log is refused, as files that were removed from its table are still present. The content of
+files is read by `palio.parquet`.
 """
 
 from __future__ import annotations
@@ -36,46 +36,46 @@ COPYING: Final = "._COPYING_"
 """The end of a file's name while Hadoop still writes it."""
 
 
-def parquet_files(path: Path, what: str, *, deep: bool = False) -> list[Path]:
-    """The files of a path, in order; `what` they hold, for the error.
+def parquet_files(path: Path, subject: str, *, deep: bool = False) -> list[Path]:
+    """Return the files of a path, in order; `subject` names their content in errors.
 
-    Directories below are read if `deep`, and else refused: Spark passes over them in silence.
+    Directories below are read if `deep`, and else refused: Spark ignores them silently.
     """
     if path.is_file():
         return [path]
     is_streamed = (path / LOG).is_dir()
-    found = streamed_files(path) if is_streamed else sorted(_below(path, path, what))
-    if not found:
+    files = streamed_files(path) if is_streamed else sorted(_below(path, path, subject))
+    if not files:
         there_is = "no Parquet files in it" if path.is_dir() else "no such file or directory"
-        raise InvalidInput(f"cannot read {what} {str(path)!r}: there is {there_is}")
+        raise InvalidInput(f"cannot read {subject} {str(path)!r}: there is {there_is}")
     if not deep:
-        _check_flat(path, found)
-    return found
+        _check_flat(path, files)
+    return files
 
 
-def _below(path: Path, root: Path, what: str) -> Iterator[Path]:
+def _below(path: Path, root: Path, subject: str) -> Iterator[Path]:
     """The files in a directory and below."""
     if not path.is_dir():
         return
     with os.scandir(path) as listed:
-        names = {each.name: each.is_dir() for each in listed}
+        names = {entry.name: entry.is_dir() for entry in listed}
     for mark, (title, name) in TABLES.items():
         if mark in names:
             raise InvalidInput(
-                f"cannot read {what} {str(root)!r}: {str(path)!r} is a {title} table, and its log "
-                f"says which of its files count; hand in spark.read.format({name!r}).load(...) "
+                f"cannot read {subject} {str(root)!r}: {str(path)!r} is a {title} table, and its "
+                f"log lists the files that count; hand in spark.read.format({name!r}).load(...) "
                 "instead of the path"
             )
     if LOG in names and path != root:
         raise InvalidInput(
-            f"cannot read {what} {str(root)!r}: in it is {str(path)!r}, the output of a stream, "
-            "and its log says which of its files count; hand in that path alone"
+            f"cannot read {subject} {str(root)!r}: in it is {str(path)!r}, the output of a stream, "
+            "and its log lists the files that count; hand in that path alone"
         )
     for name, is_directory in names.items():
         if _is_hidden(name):
             continue
         if is_directory:
-            yield from _below(path / name, root, what)
+            yield from _below(path / name, root, subject)
         else:
             yield path / name
 
@@ -85,9 +85,9 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name.endswith(COPYING) or (name[:1] == "_" and "=" not in name)
 
 
-def _check_flat(path: Path, found: list[Path]) -> None:
-    for each in found:
-        folders = each.relative_to(path).parts[:-1]
+def _check_flat(path: Path, files: list[Path]) -> None:
+    for file in files:
+        folders = file.relative_to(path).parts[:-1]
         if any("=" in part for part in folders):
             raise InvalidInput(
                 f"{str(path)!r} is partitioned by columns that are in no file; "
@@ -95,7 +95,7 @@ def _check_flat(path: Path, found: list[Path]) -> None:
             )
         if folders:
             raise InvalidInput(
-                f"{str(path)!r} has files in directories below it, such as {str(each)!r}, which "
+                f"{str(path)!r} has files in directories below it, such as {str(file)!r}, which "
                 "Spark passes over; hand in spark.read.option('recursiveFileLookup', True)"
                 ".parquet(...) instead of the path, or one directory's path"
             )
@@ -104,9 +104,8 @@ def _check_flat(path: Path, found: list[Path]) -> None:
 # --- the output of a stream ---
 #
 # A task that was killed leaves its files behind, and the micro-batch writes others when it runs
-# again. Only the log says which of them are the stream's: for each micro-batch there is a file of
-# its number that names the files added, and now and then one `N.compact`, which names all files of
-# the batches up to `N`.
+# again. Only the log lists the stream's files: each micro-batch has a file of its number with the
+# files that it added. An occasional `N.compact` has all files of the batches up to `N`.
 
 LOG: Final = "_spark_metadata"
 
@@ -118,27 +117,27 @@ _NAME: Final = re.compile(r"(\d+)(\.compact)?")
 
 def streamed_files(path: Path) -> list[Path]:
     """The files of a stream's output, in order."""
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for entry in _batches(path):
         for row in _rows(entry, path):
-            found[_local(row, entry, path)] = None
-    for each in found:
-        if not each.is_file():
-            raise _refused(path, f"its log names {str(each)!r}, which is not there")
-    return sorted(found)
+            files[_local(row, entry, path)] = None
+    for file in files:
+        if not file.is_file():
+            raise _refused(path, f"its log names {str(file)!r}, which is not there")
+    return sorted(files)
 
 
 def _batches(path: Path) -> list[Path]:
     """The files of the log that together name all there is."""
     batches: dict[int, Path] = {}
     start = 0
-    for each in (path / LOG).iterdir():
-        name = _NAME.fullmatch(each.name)
+    for file in (path / LOG).iterdir():
+        name = _NAME.fullmatch(file.name)
         if name is None:
             continue  # a file in the making, or a checksum
         number, is_compact = int(name[1]), name[2] is not None
         if is_compact or number not in batches:
-            batches[number] = each
+            batches[number] = file
         if is_compact:
             start = max(start, number)
     numbers = sorted(number for number in batches if number >= start)
@@ -163,7 +162,7 @@ def _local(row: dict[str, Any], entry: Path, path: Path) -> Path:
     """The file that a row adds, which is on this machine and below the directory."""
     address = row.get("path")
     if row.get("action") != "add" or not isinstance(address, str):
-        raise _refused(path, f"{str(entry)!r} says what is not understood: {row!r:.200}")
+        raise _refused(path, f"{str(entry)!r} has an unknown row: {row!r:.200}")
     split = urlsplit(address)
     file = Path(unquote(split.path))
     if split.scheme not in ("", "file") or not file.is_relative_to(path.resolve()):
@@ -180,10 +179,9 @@ def _refused(path: Path, reason: str) -> InvalidInput:
 
 # --- what is in a file ---
 #
-# A file written by Arrow also says in which type of Arrow each column was, a file written by Spark
-# in which type of Spark. Spark heeds the second and not the first, and so does this. Beyond that,
-# what Spark refuses to read has the nearest type that holds it: half floats are floats, and
-# timestamps of nanoseconds timestamps.
+# A file written by Arrow also has the Arrow type of each column, a file written by Spark the Spark
+# type. Spark uses the second and not the first, and so does this. Types that Spark refuses become
+# the nearest wider one: half floats are floats, and timestamps of nanoseconds timestamps.
 
 
 UTC: Final = "UTC"
@@ -263,19 +261,19 @@ def schema_of(file: pq.ParquetFile, path: Path | str) -> pa.Schema:
     """
     leaves = range(len(file.schema))
     physical = iter([file.schema.column(place).physical_type for place in leaves])
-    fields = [pa.field(each.name, _read(each.type, physical)) for each in file.schema_arrow]
+    fields = [pa.field(field.name, _read(field.type, physical)) for field in file.schema_arrow]
     schema = pa.schema(_with_intervals(fields, _spark_fields(file)))
     _check_calendar(file, schema, path)
     return schema
 
 
 def _read(given: pa.DataType, physical: Iterator[str]) -> pa.DataType:
-    """A type as Spark reads it; `physical` says of each leaf how it is stored."""
+    """Return a type as Spark reads it; `physical` has the storage type of each leaf."""
     types, kind = pa.types, _any(given)
     if isinstance(given, pa.BaseExtensionType):
         return _read(kind.storage_type, physical)
     if types.is_struct(given):
-        return pa.struct([pa.field(each.name, _read(each.type, physical)) for each in kind])
+        return pa.struct([pa.field(field.name, _read(field.type, physical)) for field in kind])
     if types.is_map(given):
         return pa.map_(_read(kind.key_type, physical), _read(kind.item_type, physical))
     if any(test(given) for test in (types.is_list, types.is_large_list, types.is_fixed_size_list)):
@@ -305,7 +303,7 @@ def _any(given: pa.DataType) -> Any:
     return given
 
 
-# --- what Spark says in files of its own ---
+# --- metadata that Spark writes ---
 
 
 def _spark_fields(file: pq.ParquetFile) -> list[dict[str, Any]]:
@@ -320,15 +318,17 @@ def _spark_fields(file: pq.ParquetFile) -> list[dict[str, Any]]:
 
 def _fields_of(row: Any) -> list[dict[str, Any]]:
     fields = row.get("fields") if isinstance(row, dict) else None
-    return [each for each in fields or [] if isinstance(each, dict)]
+    return [item for item in fields or [] if isinstance(item, dict)]
 
 
 def _with_intervals(
     fields: list[pa.Field[Any]], declarations: list[dict[str, Any]]
 ) -> list[pa.Field[Any]]:
     """Fields with the intervals among them, which are stored as integers, as what they are."""
-    declared = {each.get("name"): each.get("type") for each in declarations}
-    return [pa.field(each.name, _interval(each.type, declared.get(each.name))) for each in fields]
+    declared = {declaration.get("name"): declaration.get("type") for declaration in declarations}
+    return [
+        pa.field(field.name, _interval(field.type, declared.get(field.name))) for field in fields
+    ]
 
 
 def _interval(read: pa.DataType, declared: Any) -> pa.DataType:
@@ -343,7 +343,7 @@ def _check_calendar(file: pq.ParquetFile, schema: pa.Schema, path: Path | str) -
     """Times of the old calendar are other days before 1582; Spark converts them when it reads."""
     metadata = file.metadata.metadata or {}
     version = metadata.get(WRITER, b"")
-    is_old = version.startswith(BEFORE_3_1) or any(each in metadata for each in OLD_CALENDAR)
+    is_old = version.startswith(BEFORE_3_1) or any(key in metadata for key in OLD_CALENDAR)
     if is_old and any(_has_times(field.type) for field in schema):
         raise InvalidInput(
             f"cannot read {str(path)!r}: its dates and timestamps are those of the calendar that "

@@ -151,8 +151,8 @@ class _Run:
             )
         if patterns is not None:
             rows = [
-                {"id": each.id, "pattern": each.pattern, "parameters": each.parameters}
-                for each in patterns.patterns
+                {"id": pattern.id, "pattern": pattern.pattern, "parameters": pattern.parameters}
+                for pattern in patterns.patterns
             ]
             events = tables["events"]
             if patterns.watermark:
@@ -185,7 +185,7 @@ class _Run:
         """Compute each result, write each sink, and look at what there is."""
         standing = self._standing()
         tables = self._tables(standing)
-        events, found = 0, None
+        events, matches = 0, None
         with self._stage("read") as done:
             events = tables["events"].count()
             done(events)
@@ -199,12 +199,12 @@ class _Run:
                     self._write(tables[sink.of], sink)
             if self.plan.report is not None and "matches" in tables:
                 with self._stage("report"):
-                    found = self._tallied(tables["matches"])
+                    matches = self._tallied(tables["matches"])
         finally:
             for name in ("matches", "sequences"):
                 if name in tables:
                     tables[name].unpersist()
-        return self._report(events, standing, found)
+        return self._report(events, standing, matches)
 
     def _write(self, table: DataFrame, sink: SinkPlan) -> None:
         if sink.format == "webhook":
@@ -236,7 +236,7 @@ class _Run:
             "count": lambda: matches,
         }.get(asked.how)
         counts = [] if counted is None else [RankedCount(*row) for row in counted().collect()]
-        counts.sort(key=lambda each: (-each.count, str(each.name)))
+        counts.sort(key=lambda count: (-count.count, str(count.name)))
         hot: list[RankedCount] = []
         if asked.how in ("pairs", "route") and asked.columns:
             keys = [functions.col(f"`{name}`") for name in asked.columns]
@@ -247,7 +247,7 @@ class _Run:
                 hot.append(
                     RankedCount({name: fields[name] for name in asked.columns}, row["count"])
                 )
-        rows = sum(each.count for each in counts) if asked.how == "count" else sum(sizes)
+        rows = sum(count.count for count in counts) if asked.how == "count" else sum(sizes)
         skew = max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else None
         return _Matches(rows, skew, counts, hot)
 
@@ -268,7 +268,7 @@ class _Run:
 
     @contextmanager
     def _refreshed(self, standing: SubscriptionSet | None) -> Iterator[None]:
-        """Read subscriptions again, as often as the plan says."""
+        """Read subscriptions again, at the plan's interval."""
         asked = self.plan.match
         if standing is None or asked is None or not asked.refresh:
             yield
@@ -312,29 +312,29 @@ class _Run:
     def _follow(self, queries: Sequence[StreamingQuery], progress: dict[Any, Any]) -> None:
         """Note the micro-batches that have ended, and log new ones."""
         for number, query in enumerate(queries):
-            for each in query.recentProgress:
-                key = (number, each["batchId"])
-                if each["numInputRows"] and key not in progress:
-                    progress[key] = each
-                    took = each["durationMs"].get("triggerExecution", 0)
+            for micro_batch in query.recentProgress:
+                key = (number, micro_batch["batchId"])
+                if micro_batch["numInputRows"] and key not in progress:
+                    progress[key] = micro_batch
+                    took = micro_batch["durationMs"].get("triggerExecution", 0)
                     self.log(
-                        f"{query.name}: batch {each['batchId']}, {each['numInputRows']:,} rows, "
-                        f"{took:,} ms"
+                        f"{query.name}: batch {micro_batch['batchId']}, "
+                        f"{micro_batch['numInputRows']:,} rows, {took:,} ms"
                     )
 
     def _report_stream(
         self, progress: dict[tuple[int, int], Any], standing: SubscriptionSet | None
     ) -> RunReport:
         spent: dict[str, float] = {}
-        for each in progress.values():
-            for name, milliseconds in each["durationMs"].items():
+        for batch in progress.values():
+            for name, milliseconds in batch["durationMs"].items():
                 if name != "triggerExecution":
                     spent[name] = spent.get(name, 0.0) + milliseconds / 1_000
         self.stages += [
             StageTime(name, round(seconds, 3)) for name, seconds in sorted(spent.items())
         ]
-        first = [each for (number, _), each in progress.items() if number == 0]
-        events = sum(each["numInputRows"] for each in first)
+        first = [batch for (number, _), batch in progress.items() if number == 0]
+        events = sum(batch["numInputRows"] for batch in first)
         late = Counter[int]()  # by queries, which all see the same events
         for (number, _), each in progress.items():
             late[number] += sum(
@@ -349,24 +349,24 @@ class _Run:
         self,
         events: int,
         standing: SubscriptionSet | None,
-        found: _Matches | None,
+        matches: _Matches | None,
         **facts: Any,
     ) -> RunReport:
         top = 0 if self.plan.report is None else self.plan.report.top
         if standing is not None:
             facts |= {"subscriptions": len(standing), "rejected": standing.meta.rejected}
-        if found is not None:
-            facts |= {"matches": found.rows, "skew": found.skew, "hot": tuple(found.hot)}
-        if standing is not None and found is not None and found.counts:
-            matched = {each.name for each in found.counts}
+        if matches is not None:
+            facts |= {"matches": matches.rows, "skew": matches.skew, "hot": tuple(matches.hot)}
+        if standing is not None and matches is not None and matches.counts:
+            matched = {count.name for count in matches.counts}
             names = _names(standing, by_subscriber=self._is_by_subscriber(standing))
-            dead = [each for each in names if each not in matched]
+            dead = [name for name in names if name not in matched]
             facts |= {
                 "matched_subscriptions": len(matched),
-                "busiest": tuple(found.counts[:top]),
+                "busiest": tuple(matches.counts[:top]),
                 "dead": tuple(islice(dead, top)),
                 "dead_count": len(dead),
-                "counts": tuple(each.count for each in found.counts[:DRAWN_SUBSCRIPTIONS]),
+                "counts": tuple(count.count for count in matches.counts[:DRAWN_SUBSCRIPTIONS]),
             }
         return RunReport(
             pipeline=self.plan.name,
@@ -389,7 +389,7 @@ def _names(standing: SubscriptionSet, *, by_subscriber: bool) -> list[Any]:
         subscribers: list[Any] = version.subscribers.to_pylist()
         return subscribers
     rejected = set(standing.rejects["id"].to_pylist())
-    return [each for each in version.ids.to_pylist() if each not in rejected]
+    return [id for id in version.ids.to_pylist() if id not in rejected]
 
 
 def _with_texts(table: DataFrame) -> DataFrame:

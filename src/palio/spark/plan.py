@@ -49,7 +49,7 @@ class Normalize(_Table, frozen=True, kw_only=True):
 
 
 class Match(_Table, frozen=True, kw_only=True):
-    """Which events match which subscriptions; see `palio.spark.match`."""
+    """The table that matches events with subscriptions; see `palio.spark.match`."""
 
     subscriptions: str
     """A file, or the address of a broker whose clients' subscriptions they are."""
@@ -69,7 +69,7 @@ class SequencePattern(_Table, frozen=True, kw_only=True):
 
 
 class SequencePlan(_Table, frozen=True, kw_only=True):
-    """Which events complete patterns; see `palio.spark.sequences`."""
+    """The table of occurrences of patterns; see `palio.spark.sequences`."""
 
     patterns: list[SequencePattern]
     by: list[str]
@@ -132,9 +132,9 @@ def read_plan(path: str | Path) -> Plan:
     except msgspec.ValidationError as error:
         raise InvalidConfiguration(_placed(document, *explain(error, Plan))) from None
     plan = _resolved(plan, Path(path).parent)
-    found = [_placed(document, key, problem) for key, problem in _problems(plan)]
-    if found:
-        raise InvalidConfiguration("\n".join(found))
+    problems = [_placed(document, key, problem) for key, problem in _problems(plan)]
+    if problems:
+        raise InvalidConfiguration("\n".join(problems))
     return plan
 
 
@@ -157,7 +157,7 @@ def _resolved(plan: Plan, root: Path) -> Plan:
     replace = msgspec.structs.replace
     changes: dict[str, Any] = {
         "source": replace(plan.source, path=at(plan.source.path)),
-        "sinks": [replace(each, path=at(each.path), options=aside(each)) for each in plan.sinks],
+        "sinks": [replace(sink, path=at(sink.path), options=aside(sink)) for sink in plan.sinks],
         "checkpoint": at(plan.checkpoint),
     }
     if plan.match is not None:
@@ -167,7 +167,7 @@ def _resolved(plan: Plan, root: Path) -> Plan:
     return replace(plan, **changes)
 
 
-# --- what the types do not say ---
+# --- checks beyond the types ---
 
 
 def _problems(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -237,15 +237,17 @@ def _sequence_problems(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "sequences.watermark", "a stream needs one: how late its events may be, as in 10s"
     if sequences.watermark and not is_stream:
         yield "sequences.watermark", "this is for streams; set source.stream, or leave it out"
-    for number, each in enumerate(sequences.patterns):
+    for number, sequence in enumerate(sequences.patterns):
         key = f"sequences.patterns[{number}].pattern"
         try:
-            pattern = parse(each.pattern)
+            pattern = parse(sequence.pattern)
             if not isinstance(pattern, Pattern):
                 raise InvalidInput("it is a filter; a pattern has a THEN")
-            pattern = pattern.bind(each.parameters)
+            pattern = pattern.bind(sequence.parameters)
             if is_stream and pattern.within is None and not sequences.within:
-                raise InvalidInput("a stream's pattern says WITHIN what time; say sequences.within")
+                raise InvalidInput(
+                    "a stream's pattern needs a WITHIN; add it, or set sequences.within"
+                )
         except InvalidInput as error:
             yield key, str(error)
 
@@ -266,7 +268,7 @@ def _sink_problems(plan: Plan, sink: SinkPlan, key: str) -> Iterator[tuple[str, 
         and "://" not in sink.path
         and Path(sink.path).exists()
     ):
-        yield f"{key}.path", f"{sink.path!r} is there already; say with mode what to do with it"
+        yield f"{key}.path", f"{sink.path!r} exists already; choose with mode what to do with it"
     if sink.format == "webhook":
         yield from _hook_problems(sink, key)
 
@@ -284,7 +286,7 @@ def _hook_problems(sink: SinkPlan, key: str) -> Iterator[tuple[str, str]]:
 
 def _stream_problems(plan: Plan) -> Iterator[tuple[str, str]]:
     if not plan.checkpoint:
-        yield "checkpoint", "a stream needs one, to go on where it stopped"
+        yield "checkpoint", "a stream needs one, to continue after a restart"
     if plan.trigger and plan.trigger != "available now":
         try:
             duration(plan.trigger)

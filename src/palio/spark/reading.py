@@ -123,7 +123,9 @@ def _from_file(path: Path) -> SubscriptionTable:
         return _from_lines(path.read_bytes().split(b"\n"))
     files = parquet_files(path, "subscriptions from", deep=True)
     try:
-        tables = [_rows_of(file, each) for file, each in zip(files, _folders(files), strict=True)]
+        tables = [
+            _rows_of(file, folder) for file, folder in zip(files, _folders(files), strict=True)
+        ]
     except LimitExceeded:
         raise
     except InvalidInput as error:
@@ -296,7 +298,9 @@ def _values(given: Any) -> list[Any]:
         return [None if row is None else dict(row) for row in rows]
     if pa.types.is_struct(given.type):
         return [
-            None if row is None else {name: each for name, each in row.items() if each is not None}
+            None
+            if row is None
+            else {name: value for name, value in row.items() if value is not None}
             for row in rows
         ]
     return rows
@@ -306,7 +310,7 @@ def _objects(values: list[Any], bad: dict[int, str]) -> list[bytes | None]:
     """Parameters as msgpack, which keeps instants and bytes apart from strings."""
     encode = msgspec.msgpack.Encoder(decimal_format="number").encode
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    found: list[bytes | None] = []
+    payloads: list[bytes | None] = []
     for place, value in enumerate(values):
         packed = None
         try:
@@ -317,19 +321,19 @@ def _objects(values: list[Any], bad: dict[int, str]) -> list[bytes | None]:
                 bad[place] = f"parameters are no object but {type(given).__name__}"
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
             bad[place] = f"parameters are no JSON object: {error}"
-        found.append(packed)
-    return found
+        payloads.append(packed)
+    return payloads
 
 
 def _instants(name: str, values: list[Any], bad: dict[int, str]) -> Any:
-    found: list[datetime | None] = []
+    times: list[datetime | None] = []
     for place, value in enumerate(values):
         try:
-            found.append(_instant(value))
+            times.append(_instant(value))
         except (ValueError, OverflowError) as error:
             bad[place] = f"{name} is no time: {error}"
-            found.append(None)
-    return pa.array(found, _TIMESTAMP)
+            times.append(None)
+    return pa.array(times, _TIMESTAMP)
 
 
 def _instant(value: Any) -> datetime | None:

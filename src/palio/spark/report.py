@@ -62,10 +62,10 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
         lines += [f"- {name}: {value}" for name, value in self._facts()]
         lines += _table("Cost", ("stage", "seconds", "rows"), self._stage_rows())
         rates = [
-            (each.name, f"{each.count:,}", _share(each.count, self.events)) for each in self.busiest
+            (busy.name, f"{busy.count:,}", _share(busy.count, self.events)) for busy in self.busiest
         ]
         lines += _table("Busiest subscriptions", ("subscription", "matches", "of events"), rates)
-        hot = [(json.dumps(each.name, default=str), f"{each.count:,}") for each in self.hot]
+        hot = [(json.dumps(key.name, default=str), f"{key.count:,}") for key in self.hot]
         lines += _table("Hottest events", ("event", "matches"), hot)
         if self.dead_count:
             shown = ", ".join(map(str, self.dead))
@@ -90,8 +90,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def _stage_rows(self) -> list[tuple[str, str, str]]:
         return [
-            (each.name, f"{each.seconds:.2f}", "" if each.rows is None else f"{each.rows:,}")
-            for each in self.stages
+            (stage.name, f"{stage.seconds:.2f}", "" if stage.rows is None else f"{stage.rows:,}")
+            for stage in self.stages
         ]
 
 
@@ -100,7 +100,7 @@ def write_report(report: RunReport, directory: str | Path) -> list[str]:
     home = Path(directory)
     home.mkdir(parents=True, exist_ok=True)
     figures = _figures(report, home) if find_spec("matplotlib") else []
-    text = report.markdown() + "".join(f"\n![{each.stem}]({each.name})\n" for each in figures)
+    text = report.markdown() + "".join(f"\n![{figure.stem}]({figure.name})\n" for figure in figures)
     (home / "report.md").write_text(text, encoding="utf-8")
     document = msgspec.to_builtins(report, enc_hook=str)
     (home / "report.json").write_text(json.dumps(document, indent=2), encoding="utf-8")
@@ -113,8 +113,8 @@ def _figures(report: RunReport, home: Path) -> list[Path]:
     drawn = []
     figure = Figure(figsize=(7, 0.5 * len(report.stages) + 1.5), layout="constrained")
     axes = figure.subplots()
-    names = [each.name for each in report.stages]
-    axes.barh(names[::-1], [each.seconds for each in report.stages][::-1])
+    names = [stage.name for stage in report.stages]
+    axes.barh(names[::-1], [stage.seconds for stage in report.stages][::-1])
     axes.set_xlabel("seconds")
     axes.set_title("Cost by stage")
     figure.savefig(home / "cost.png", dpi=120)

@@ -41,7 +41,7 @@ def sequences(
     the columns that make a key: events of different keys never take part in one sequence. Events
     are put in the order of `time`, and those of one instant in the order of the columns `order`;
     where these are equal too, in that of `columns`. An event without a time takes no part. `within`
-    is for patterns that do not say themselves how long they may take.
+    is for patterns without a WITHIN of their own.
 
     A stream needs a watermark, `events.withWatermark(time, "10 seconds")`, and every pattern an
     end. It finds what history finds among the events that are not late; a sequence is emitted when
@@ -79,9 +79,9 @@ class _Standing(NamedTuple):
 
 def _standing(patterns: Any, within: timedelta | None) -> _Standing:
     if isinstance(patterns, Mapping):
-        patterns = [{"id": each, "pattern": text} for each, text in patterns.items()]
+        patterns = [{"id": id, "pattern": text} for id, text in patterns.items()]
     ids: list[Any] = []
-    found: list[Pattern] = []
+    parsed: list[Pattern] = []
     for row in patterns:
         if "id" not in row or "pattern" not in row:
             raise InvalidInput(f"a pattern has an id and a pattern; this one has {', '.join(row)}")
@@ -90,16 +90,16 @@ def _standing(patterns: Any, within: timedelta | None) -> _Standing:
             if not isinstance(pattern, Pattern):
                 raise InvalidInput("it is a filter; a pattern has a THEN")
             pattern = pattern.bind(row.get("parameters") or {})
-            found.append(Pattern(pattern.steps, pattern.within or within))
+            parsed.append(Pattern(pattern.steps, pattern.within or within))
         except InvalidInput as error:
             raise InvalidInput(f"pattern {row['id']!r}: {error}") from error
         ids.append(row["id"])
-    kinds = {type(each) for each in ids}
+    kinds = {type(id) for id in ids}
     if kinds not in ({int}, {str}):
         raise InvalidInput(
             "patterns have ids that are all integers or all strings, and at least one"
         )
-    return _Standing(ids, found)
+    return _Standing(ids, parsed)
 
 
 def _check_names(source: FrameEvents, keys: list[str], time: str, others: list[str]) -> None:
@@ -121,8 +121,8 @@ def _check_stream(source: FrameEvents, standing: _Standing, time: str) -> None:
     for id, pattern in zip(standing.ids, standing.patterns, strict=True):
         if pattern.within is None:
             raise InvalidInput(
-                f"pattern {id!r} does not say WITHIN what time, and what has begun would be kept "
-                "for ever; say it there, or for all patterns with within="
+                f"pattern {id!r} has no WITHIN, and partial matches would be kept "
+                "for ever; add it there, or for all patterns with within="
             )
 
 
@@ -178,8 +178,8 @@ class _Plan(NamedTuple):
         hits.add("at", TimestampType(), metadata=watermark).add("hit", BinaryType())
         layout = self._layout()
         find = FindSteps(patterns, layout.slots, kinds.schema)
-        found = self.source.run(PackHits(find, kinds, names, arrow_schema(hits)), layout, hits)
-        followed = found.groupBy(*hits.names[:keys]).applyInPandasWithState(
+        hits_frame = self.source.run(PackHits(find, kinds, names, arrow_schema(hits)), layout, hits)
+        followed = hits_frame.groupBy(*hits.names[:keys]).applyInPandasWithState(
             FollowLive(patterns, ids, names, kinds),
             type(kept)().add("found", BinaryType()),
             type(kept)().add("memory", BinaryType()),
@@ -190,8 +190,8 @@ class _Plan(NamedTuple):
         return followed.mapInArrow(Unpack(kinds, arrow_schema(result)), result)
 
     def _layout(self) -> Layout:
-        known = attributes_of(self.source.schema)
-        named = sorted(self.standing.attributes & known.keys())
+        attributes = attributes_of(self.source.schema)
+        named = sorted(self.standing.attributes & attributes.keys())
         return self.source.layout(named, [*self.keys, self.time, *self.order, *self.columns])
 
     def _kept(self) -> StructType:

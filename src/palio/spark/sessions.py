@@ -217,7 +217,7 @@ _OURS: Final = re.compile(r"palio\.errors\..*")
 
 
 def first_cause(trace: str) -> str:
-    """The line of a failure's trace that says what was wrong: a worker's error, or the root cause.
+    """Return the line of a failure's trace with its cause: a worker's error, or the root cause.
 
     >>> first_cause(
     ...     "An error occurred.\\n: Job aborted\\nCaused by: java.io.IOException: disk full"
@@ -225,7 +225,7 @@ def first_cause(trace: str) -> str:
     'java.io.IOException: disk full'
     """
     lines = [line.strip() for line in trace.splitlines() if line.strip()]
-    errors = [found[0] for line in lines if (found := _OURS.search(line))]
+    errors = [match[0] for line in lines if (match := _OURS.search(line))]
     roots = [line for line in lines if line.startswith("Caused by: ")]
     return ["", *lines[:1], *roots, *errors][-1].removeprefix("Caused by: ")
 
@@ -255,7 +255,7 @@ exec {java} "$@"
 
 
 class MissingDependency(PalioError):
-    """Something that Spark needs is not installed; the message says what to install."""
+    """A package that Spark needs is missing; the message names it."""
 
 
 def cache_directory(environment: Mapping[str, str] | None = None) -> Path:
@@ -300,18 +300,18 @@ def _version(home: Path) -> int | None:
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
-    found = re.search(r'^JAVA_VERSION="(\d+)(?:\.(\d+))?', _release(home), re.MULTILINE)
-    if not found:
+    match = re.search(r'^JAVA_VERSION="(\d+)(?:\.(\d+))?', _release(home), re.MULTILINE)
+    if not match:
         try:
             output = subprocess.run(
                 [java, "-version"], capture_output=True, text=True, timeout=60, check=True
             )
         except (OSError, subprocess.SubprocessError):
             return None
-        found = re.search(r'version "(\d+)(?:\.(\d+))?', output.stderr + output.stdout)
-    if not found:
+        match = re.search(r'version "(\d+)(?:\.(\d+))?', output.stderr + output.stdout)
+    if not match:
         return None
-    first, second = int(found[1]), int(found[2] or 0)
+    first, second = int(match[1]), int(match[2] or 0)
     return second if first == 1 else first  # Java 8 calls itself 1.8
 
 

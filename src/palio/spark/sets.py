@@ -102,7 +102,7 @@ class SubscriptionSet:
         if self.time is None and table.has_history:
             raise InvalidInput(
                 "these subscriptions hold from and to some time (valid_from, valid_to); "
-                "say which column is the events' time: time='...'"
+                "name the column of the events' time: time='...'"
             )
         digest = digest_of(table, self.time, self._shards)
         home = self.path / "versions" / digest
@@ -135,9 +135,9 @@ class SubscriptionSet:
 
     def _clear(self, current: str) -> None:
         """Remove versions that were replaced long ago."""
-        for each in (self.path / "versions").iterdir():
-            if each.name != current and each.stat().st_mtime < clock.time() - KEEP_S:
-                shutil.rmtree(each, ignore_errors=True)
+        for version in (self.path / "versions").iterdir():
+            if version.name != current and version.stat().st_mtime < clock.time() - KEEP_S:
+                shutil.rmtree(version, ignore_errors=True)
 
     def pinned(self, query: str, batch: int) -> str:
         """The version that a micro-batch is matched with, the same in every task."""
@@ -199,10 +199,10 @@ def subscriptions(
 def _name_in(path: Path) -> str:
     """The name of a version in a file; nothing else may become a part of a path."""
     with path.open("rb") as file:
-        found = file.read(64)
-    if not _VERSION.fullmatch(found):
-        raise FileDamaged(f"{path} says {found[:40]!r}, which names no version; remove it")
-    return found.decode("ascii")
+        head = file.read(64)
+    if not _VERSION.fullmatch(head):
+        raise FileDamaged(f"{path} contains {head[:40]!r}, which names no version; remove it")
+    return head.decode("ascii")
 
 
 def _first_word(path: Path, text: str) -> str:

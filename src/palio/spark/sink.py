@@ -12,7 +12,7 @@ numbers*, which the homes of durable subscriptions drop:
 Homes remember just as many of the newest numbers of each publisher, and what is tried again is
 always the newest. That the rows of the second run are those of the first, in their
 order, is Spark's promise for sources that can be read again and for everything but what shuffles;
-after a shuffle say by which columns rows are to be put in order (`orderBy`).
+after a shuffle name the columns that order the rows (`orderBy`).
 """
 
 from __future__ import annotations
@@ -185,19 +185,19 @@ class Publisher:
         stream = pa.BufferOutputStream()
         if events:
             with pa.ipc.new_stream(stream, events[0].schema) as writer:
-                for each in events:
-                    writer.write_batch(each)
+                for event in events:
+                    writer.write_batch(event)
         return TaskReport(place.query, place.partition, stream.getvalue().to_pybytes())
 
     def finish(self, reports: Sequence[WriterCommitMessage | None], batch: int) -> None:
         """Publish the events of all partitions."""
         written = sorted(
-            (each for each in reports if isinstance(each, TaskReport) and each.events),
-            key=lambda each: each.partition,
+            (report for report in reports if isinstance(report, TaskReport) and report.events),
+            key=lambda report: report.partition,
         )
         if not written:
             return
-        table = pa.concat_tables(pa.ipc.open_stream(each.events).read_all() for each in written)
+        table = pa.concat_tables(pa.ipc.open_stream(report.events).read_all() for report in written)
         if self.order:
             table = table.sort_by([(name, "ascending") for name in self.order])
         for part, first, rows in numbered(table, batch):

@@ -3,17 +3,16 @@
 The broker numbers the entries in its custody and gives each again until it is acknowledged. These
 numbers are the offsets, and they are kept nowhere but in Spark's checkpoint:
 
-1. `latestOffset` waits for no events that are not there: it asks the broker how many entries wait,
-   takes these, and returns how far that goes. It is handed the offset at which the query is, which
-   is in Spark's log of finished batches; entries up to it are never asked for again, and are
-   acknowledged.
-2. `partitions` hands out the events themselves. After a restart Spark asks for the batch that was
-   not finished by the same two offsets; its entries were not acknowledged, so they come again, with
-   the very rows they had.
-3. `commit` acknowledges.
+1. `latestOffset` never waits for new events: it queries the broker for its backlog, receives that,
+   and returns the last entry's number. It is passed the query's present offset, from Spark's log of
+   finished batches; entries up to it are acked, and never needed again.
+2. `partitions` returns the events themselves. After a restart Spark requests the unfinished batch
+   by the same two offsets. Its entries were not acked, so the broker redelivers them, with the very
+   rows they had.
+3. `commit` acks.
 
-A broker sends no more than its window (`WINDOW_BYTES`) of what is not acknowledged, so a batch is
-smaller than that, and nothing has to be put on disk here.
+A broker sends no more than its window (`WINDOW_BYTES`) of unacked entries, so a batch is smaller
+than that, and nothing has to be put on disk here.
 """
 
 from __future__ import annotations
@@ -125,22 +124,22 @@ class OpenEntries:
             message = connection.receive(until - monotonic())
             if message is None:
                 raise Unreachable(
-                    f"{self.source.url} said that entry {self.last} waits, and did not give "
+                    f"{self.source.url} reported entry {self.last}, and did not deliver "
                     f"it within {self.source.timeout:g} s"
                 )
             size += self._receive_one(connection, message)
 
     def check(self, number: int) -> None:
-        """An entry that a batch ends with came again, and so did those before it."""
+        """Check that the last entry of a batch was redelivered, and so those before it."""
         if number not in self.held:
             raise InvalidInput(
                 f"the durable subscription {self.source.durable!r} at {self.broker} does not give "
                 f"entry {number} again, which this query was working on; it was taken by somebody "
-                "else, or its lease is over. Start with a new checkpoint to go on without it"
+                "else, or its lease is over. Start with a new checkpoint to continue without it"
             )
 
     def release(self, number: int) -> None:
-        """These are in the log of what is done: the broker may forget them."""
+        """Ack entries of batches that are in Spark's log of finished ones."""
         if number <= self._acknowledged:
             return
         self.held = {entry: held for entry, held in self.held.items() if entry > number}
@@ -148,14 +147,14 @@ class OpenEntries:
         self._connected().acknowledge(KEY, number)
 
     def close(self) -> None:
-        """Hang up; what is held comes again."""
+        """Close the connection; entries held here are redelivered."""
         connection, self._connection = self._connection, None
         self.held.clear()
         if connection is not None:
             connection.close()
 
     def _connected(self) -> Connection:
-        """The connection, opened at the first use, on which all that is held comes again."""
+        """Return the connection, opened at the first use, with the entries to redeliver."""
         if self._connection is None:
             connection = Connection(self._login, timeout_s=self.source.timeout)
             try:
@@ -167,7 +166,7 @@ class OpenEntries:
         return self._connection
 
     def _receive_one(self, connection: Connection, message: Deliver | Gaps) -> int:
-        """Take in a message; the bytes that are held more."""
+        """Process a message; return the bytes that it adds to those held."""
         match message:
             case Deliver(entry=entry) if entry <= self._acknowledged:
                 connection.acknowledge(KEY, self._acknowledged)
@@ -181,8 +180,8 @@ class OpenEntries:
                 lost = sum(gap.count for gap in gaps if gap.key == KEY)
                 raise PalioError(
                     f"the durable subscription {self.source.durable!r} lost "
-                    f"{lost or 'an unknown number of'} events at {self.broker}; go on without them "
-                    "with option('failOnDataLoss', false)"
+                    f"{lost or 'an unknown number of'} events at {self.broker}; continue without "
+                    "them with option('failOnDataLoss', false)"
                 )
         return 0
 
@@ -259,8 +258,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of a portion."""
         assert isinstance(partition, EntryShare)
-        for each in partition.batches:
-            yield pa.ipc.read_record_batch(pa.py_buffer(each), self._target)
+        for batch in partition.batches:
+            yield pa.ipc.read_record_batch(pa.py_buffer(batch), self._target)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything up to an offset is done."""
@@ -296,16 +295,16 @@ def _shares(batches: list[bytes], count: int) -> list[list[bytes]]:
     total = sum(map(len, batches))
     shares: list[list[bytes]] = [[]]
     size = 0
-    for each in batches:
+    for batch in batches:
         if shares[-1] and size >= total * len(shares) / count:
             shares.append([])
-        shares[-1].append(each)
-        size += len(each)
+        shares[-1].append(batch)
+        size += len(batch)
     return shares
 
 
 def events_schema(source: StreamOptions) -> StructType:
-    """The columns of what waits for a durable subscription, which stays there."""
+    """Return the columns of a durable subscription's backlog, which stays there."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     entries = OpenEntries(source)
@@ -321,12 +320,12 @@ def events_schema(source: StreamOptions) -> StructType:
             if columns.setdefault(field.name, field.type) != field.type:
                 raise InvalidInput(
                     f"attribute {field.name!r} is {columns[field.name]} in some events and "
-                    f"{field.type} in others; say with .schema(...) which it is to be"
+                    f"{field.type} in others; choose a type with .schema(...)"
                 )
     if not columns:
         raise InvalidInput(
             f"no events wait for the durable subscription {source.durable!r} from which their "
-            "columns could be told; give them with .schema(...)"
+            "columns could be read; give them with .schema(...)"
         )
     system = {name: columns.pop(name) for name in (SEQ, TIME)}
     columns[PUBLISHER] = pa.utf8()

@@ -91,12 +91,12 @@ class Sum:
 
     def addInPlace(self, value: Counts, more: Counts) -> Counts:  # noqa: N802  # Spark's name
         """The sum of two."""
-        found = dict(value)
+        counts = dict(value)
         for key, count in more.items():
-            found[key] = found.get(key, 0) + count
-        if self.logs and _digits(found) > _digits(value):
-            logger.warning("%s", _summary(found))
-        return found
+            counts[key] = counts.get(key, 0) + count
+        if self.logs and _digits(counts) > _digits(value):
+            logger.warning("%s", _summary(counts))
+        return counts
 
 
 def _digits(counts: Counts) -> int:
@@ -118,11 +118,11 @@ def _summary(counts: Counts) -> str:
 
 def counts_of(misfits: Iterable[Misfit], events: int) -> Counts:
     """The counts of a batch in which `events` events have such values."""
-    found: Counts = {EVENTS: events}
+    counts: Counts = {EVENTS: events}
     for misfit in misfits:
         key = (misfit.attribute, misfit.reason)
-        found[key] = found.get(key, 0) + len(misfit.rows)
-    return found
+        counts[key] = counts.get(key, 0) + len(misfit.rows)
+    return counts
 
 
 def tally(session: SparkSession) -> Tally | None:
@@ -131,5 +131,5 @@ def tally(session: SparkSession) -> Tally | None:
     if context is None:
         return None
     counter: Any = Sum(logs=True)
-    found: Tally = context.accumulator({}, counter)
-    return found
+    tally: Tally = context.accumulator({}, counter)
+    return tally

@@ -129,10 +129,10 @@ def read_meta(home: Path) -> SetMeta:
 
 
 def _loading(home: Path) -> Loading[SetMeta]:
-    found = Loading(home, MANIFEST, "subscription set", FORMAT, SetMeta)
-    if not len(found.meta.shard_sums) == found.meta.shards > 0:
-        raise found.damaged(MANIFEST, "it does not list its shards")
-    return found
+    loading = Loading(home, MANIFEST, "subscription set", FORMAT, SetMeta)
+    if not len(loading.meta.shard_sums) == loading.meta.shards > 0:
+        raise loading.damaged(MANIFEST, "it does not list its shards")
+    return loading
 
 
 def _shard_sum(home: Path) -> int:
@@ -213,7 +213,7 @@ def save(
     reports = _compile_all(home, count, time)
     (home / "shard_of.npy").unlink()
     (home / "subscriptions.arrow").unlink()
-    bad = [each for report in reports for each in report.rejects]
+    bad = [reject for report in reports for reject in report.rejects]
     bad += [(row, "its id belongs to another subscriber") for row in names.contradicting.tolist()]
     saving = Saving(home)
     _save_names(saving, names)
@@ -286,7 +286,7 @@ def _compile_all(home: Path, count: int, time: str | None) -> list[ShardReport]:
     shards = spark.range(0, count, 1, count)
     done = shards.mapInArrow(task, "shard long, report binary").collect()
     packed = [report for _, report in sorted(done)]
-    return [msgspec.msgpack.decode(each, type=ShardReport) for each in packed]
+    return [msgspec.msgpack.decode(part, type=ShardReport) for part in packed]
 
 
 class _ShardTask:

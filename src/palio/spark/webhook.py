@@ -3,14 +3,14 @@
     matches.writeStream.format("webhook").option("url", "https://example.org/hook")
         .option("deadLetter", "dead").option("checkpointLocation", "checkpoints/hook").start()
 
-1. Each task posts its own rows, in their order. What an answer means, and how long to wait before
-   the next attempt, is in language/webhooks.py; the events are as everywhere (http_events.py).
-2. Every call has an `Idempotency-Key`, `query/batch/partition.row`, of its first row. Spark runs a
-   micro-batch again under its number after a failure, with the same rows in the same order unless
-   the query shuffles; so a sink that has seen the key has seen the call.
-3. What is not taken goes to the dead letters, a file for each task in `deadLetter`; without such a
-   directory the query stops, and resumes with the same micro-batch the next time. A sink that is
-   gone (410) stops it in any case.
+1. Each task posts its own rows, in their order. language/webhooks.py has the meaning of an answer
+   and the delay of the next attempt; http_events.py has the encoding of events.
+2. Every call has an `Idempotency-Key`, `query/batch/partition.row`, of its first row. Spark repeats
+   a micro-batch under its number after a failure, with the same rows in the same order unless the
+   query shuffles. So a sink that has seen the key has seen the call.
+3. Rejected events go to the dead letters, a file for each task in `deadLetter`. Without such a
+   directory the query stops, and resumes with the same micro-batch at the next start. A sink that
+   is gone (410) stops it in any case.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Hook(Options, frozen=True, kw_only=True):
 
 
 def hook_of(given: Mapping[str, str]) -> Hook:
-    """The hook that options describe; `InvalidConfiguration` says what is wrong with them.
+    """Return the hook that options describe; `InvalidConfiguration` names their problems.
 
     >>> hook_of({"url": "http://localhost/x", "header.x-from": "me"}).headers
     {'x-from': 'me'}
@@ -126,7 +126,7 @@ def calls(hook: Hook, place: TaskPlace, events: Iterable[Mapping[str, Any]]) -> 
     while part := list(islice(numbered, hook.batch)):
         keys = [f"{place.query}/{place.batch}/{place.partition}.{row}" for row, _ in part]
         whole = [{**event, SEQ: key} for key, (_, event) in zip(keys, part, strict=True)]
-        documents = [to_json(each, hook.source) for each in whole]
+        documents = [to_json(event, hook.source) for event in whole]
         if hook.mode == "binary":
             headers, body = to_binary(whole[0], hook.source)
         else:
@@ -165,7 +165,7 @@ class HookConnection:
                 case Verdict.GONE:
                     raise PalioError(
                         f"{self.hook.url} is gone (status 410); no more is sent there, and what "
-                        "was not goes on from the checkpoint once 'url' names another"
+                        "was not continues from the checkpoint once 'url' names another"
                     )
                 case Verdict.FINAL:
                     break
@@ -174,13 +174,13 @@ class HookConnection:
         return reason
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _post(self, call: HookCall) -> tuple[int, str]:
-        """The status, and what `Retry-After` says."""
+        """Post a call; return the status and the value of `Retry-After`."""
         parts = urlsplit(self.hook.url)
         if self._connection is None:
             self._connection = self._opened(parts.hostname or "", parts.port, parts.scheme)
@@ -281,7 +281,7 @@ class Poster:
 
     def finish(self, reports: Sequence[WriterCommitMessage | None], batch: int) -> None:
         """Log events that were not taken."""
-        dead = sum(each.dead for each in reports if isinstance(each, Called))
+        dead = sum(report.dead for report in reports if isinstance(report, Called))
         if dead:
             logger.warning(
                 "%s did not take %d events of micro-batch %d; they are in %s",

@@ -1,6 +1,6 @@
 """The code that runs in Spark's Python workers: events in, matches out, Arrow on both sides.
 
-A task is small and says only where things are: which set, which columns are attributes, what to
+A task is small and only names its inputs: the set, the columns that are attributes, what to
 give back. Nothing compiled travels with it. A worker maps a version of a set once and keeps it for
 every later task and micro-batch; what it maps is shared with the other workers of its machine.
 
@@ -48,7 +48,7 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ColumnSlots:
-    """Which columns of an incoming batch are attributes, and which go back, by position."""
+    """The columns of an incoming batch, by position: attributes, and those of the result."""
 
     attributes: tuple[tuple[str, int], ...]
     columns: tuple[int, ...]
@@ -66,10 +66,10 @@ class ColumnSlots:
         Types differ from it in what means the same, such as the name of a time zone.
         """
         places = pa.array(rows, pa.int64())
-        found = (batch.column(place).take(places) for place in self.columns)
+        columns = (batch.column(place).take(places) for place in self.columns)
         return [
             column if column.type == field.type else _cast(column, field)
-            for column, field in zip(found, schema, strict=False)
+            for column, field in zip(columns, schema, strict=False)
         ]
 
 
@@ -187,7 +187,7 @@ def mapped(home: Path) -> Version:
     if key not in _versions:
         while len(_versions) > 1:  # the one before may still be in use by another task
             _, old = _versions.popitem(last=False)
-            for shard in [each for each in _shards if each[0] is old]:
+            for shard in [shard for shard in _shards if shard[0] is old]:
                 del _shards[shard]
         _versions[key] = Version(home)
     _versions.move_to_end(key)
@@ -207,8 +207,8 @@ def _shard(version: Version, number: int, keep: int) -> Index:
 
 def _version_now(path: str) -> str:
     """The version for this micro-batch, or the one in force where there is none."""
-    found, task = SubscriptionSet(path), TaskPlace.here()
-    return found.pinned(task.query, task.batch) if task.query else found.version
+    subscriptions, task = SubscriptionSet(path), TaskPlace.here()
+    return subscriptions.pinned(task.query, task.batch) if task.query else subscriptions.version
 
 
 def _passes(
@@ -225,14 +225,14 @@ def _passes(
     def over(chunk: list[FittedEvents]) -> Iterator[tuple[Index, int, FittedEvents]]:
         for number in range(version.meta.shards):
             index = _shard(version, number, keep)
-            for place, each in enumerate(chunk):
-                yield index, place, each
+            for place, fitted in enumerate(chunk):
+                yield index, place, fitted
 
     chunk: list[FittedEvents] = []
     held = 0
-    for each in events:
-        chunk.append(each)
-        held += each.batch.nbytes if budget else 0
+    for event in events:
+        chunk.append(event)
+        held += event.batch.nbytes if budget else 0
         if held >= budget:
             yield chunk, over(chunk)
             chunk, held = [], 0
@@ -240,20 +240,20 @@ def _passes(
         yield chunk, over(chunk)
 
 
-# --- what is given back ---
+# --- results ---
 
 
 def _pairs(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
     """Each event with each subscription it matches."""
     for _, passes in _passes(version, events):
-        for index, _, each in passes:
-            rows, numbers = _found(index, version, each)
+        for index, _, fitted in passes:
+            rows, numbers = _found(index, version, fitted)
             for part in _slices(len(rows)):
-                who = numbers[part]
-                given = task.given_back(each, rows[part])
-                given.append(version.ids.take(pa.array(who, pa.int64())))
+                bearers = numbers[part]
+                given = task.given_back(fitted, rows[part])
+                given.append(version.ids.take(pa.array(bearers, pa.int64())))
                 if version.subscriber_numbers is not None:
-                    places = pa.array(version.subscriber_numbers[who])
+                    places = pa.array(version.subscriber_numbers[bearers])
                     given.append(version.subscribers.take(places))
                 yield task.result(given)
 
@@ -261,13 +261,13 @@ def _pairs(task: MatchTask, version: Version, events: Iterator[FittedEvents]) ->
 def _any(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
     """Events that match anything, in their order."""
     for chunk, passes in _passes(version, events):
-        masks = [np.zeros(each.events.num_rows, np.bool_) for each in chunk]
-        for index, place, each in passes:
-            masks[place][index.match(each.events).rows] = True
-        for each, mask in zip(chunk, masks, strict=True):
+        masks = [np.zeros(portion.events.num_rows, np.bool_) for portion in chunk]
+        for index, place, fitted in passes:
+            masks[place][index.match(fitted.events).rows] = True
+        for fitted, mask in zip(chunk, masks, strict=True):
             rows = np.flatnonzero(mask)
             for part in _slices(len(rows)):
-                yield task.result(task.given_back(each, rows[part]))
+                yield task.result(task.given_back(fitted, rows[part]))
 
 
 def _routes(
@@ -280,15 +280,15 @@ def _routes(
     goals, names = version.subscriber_numbers, _goals(version)
     nobody = names.is_null().to_numpy(False).argmax() if names.null_count else None
     for chunk, passes in _passes(version, events):
-        found: list[list[Longs]] = [[] for _ in chunk]
-        for index, place, each in passes:
-            rows, numbers = _found(index, version, each)
-            who = numbers if goals is None else goals[numbers]
-            goes = np.unique(rows * len(names) + who)
-            found[place].append(goes if nobody is None else goes[goes % len(names) != nobody])
-        for each, parts in zip(chunk, found, strict=True):
+        lists: list[list[Longs]] = [[] for _ in chunk]
+        for index, place, fitted in passes:
+            rows, numbers = _found(index, version, fitted)
+            bearers = numbers if goals is None else goals[numbers]
+            goes = np.unique(rows * len(names) + bearers)
+            lists[place].append(goes if nobody is None else goes[goes % len(names) != nobody])
+        for fitted, parts in zip(chunk, lists, strict=True):
             whole = parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
-            yield (each, *np.divmod(whole, max(1, len(names))))
+            yield (fitted, *np.divmod(whole, max(1, len(names))))
 
 
 def _goals(version: Version) -> Any:
@@ -299,10 +299,10 @@ def _goals(version: Version) -> Any:
 def _route(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
     """Each event with each subscriber that any of its subscriptions sends it to."""
     names = _goals(version)
-    for each, rows, who in _routes(version, events):
+    for fitted, rows, bearers in _routes(version, events):
         for part in _slices(len(rows)):
-            subscribers = names.take(pa.array(who[part], pa.int64()))
-            yield task.result([*task.given_back(each, rows[part]), subscribers])
+            subscribers = names.take(pa.array(bearers[part], pa.int64()))
+            yield task.result([*task.given_back(fitted, rows[part]), subscribers])
 
 
 def _sets(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
@@ -311,18 +311,18 @@ def _sets(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> 
     check_limit('the number of subscribers for how="sets"', "MAX_BROKERS", MAX_BROKERS, len(names))
     tally = SetTally(len(names))
     step = max(1, MAX_MASK_BYTES // max(1, len(names)))
-    for each, rows, who in _routes(version, events):
-        for first in range(0, each.events.num_rows, step):
+    for fitted, rows, bearers in _routes(version, events):
+        for first in range(0, fitted.events.num_rows, step):
             begin, end = np.searchsorted(rows, (first, first + step)).tolist()
-            masks = np.zeros((min(step, each.events.num_rows - first), len(names)), np.bool_)
-            masks[rows[begin:end] - first, who[begin:end]] = True
+            masks = np.zeros((min(step, fitted.events.num_rows - first), len(names)), np.bool_)
+            masks[rows[begin:end] - first, bearers[begin:end]] = True
             tally.add(words_of(masks))
     sets, counts = tally.counted()
     kind = task.schema.field("subscribers").type
     for part in _slices(len(sets)):
-        rows, who = np.nonzero(masks_of(sets[part], len(names)))
+        rows, bearers = np.nonzero(masks_of(sets[part], len(names)))
         starts = np.searchsorted(rows, np.arange(len(sets[part]) + 1))
-        named = names.take(pa.array(who, pa.int64()))
+        named = names.take(pa.array(bearers, pa.int64()))
         lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), named)
         yield task.result([lists.cast(kind), pa.array(counts[part].astype(np.int64))])
 
@@ -331,12 +331,12 @@ def _count(task: MatchTask, version: Version, events: Iterator[FittedEvents]) ->
     """The number of events of this partition that each subscription matches."""
     totals = np.zeros(len(version.ids), np.int64)
     for _, passes in _passes(version, events):
-        for index, _, each in passes:
+        for index, _, fitted in passes:
             if version.numbers is None:
-                keys, counts = index.counts(each.events)
+                keys, counts = index.counts(fitted.events)
                 totals[keys] += counts
             else:
-                numbers = _found(index, version, each)[1]
+                numbers = _found(index, version, fitted)[1]
                 totals += np.bincount(numbers, minlength=len(totals))
     matched = np.flatnonzero(totals)
     for part in _slices(len(matched)):

@@ -30,8 +30,8 @@ class Fleet:
     """Brokers of one network, which all reach each other once it is entered.
 
     `links` are pairs of names, of which the first dials the second; without them every broker dials
-    all before it. `limits` are settings of `[limits]`. A subclass may route connections elsewhere:
-    see `url`, `way`, `options` and `launcher`.
+    all before it. `limits` are settings of `[limits]`. A subclass may lead links through
+    proxies: see `url`, `way`, `options` and `launcher`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Fleet:
     async def start(self, name: str) -> None:
         """Start a broker from its disk; return once it listens."""
         others = [other for one, other in self._links if one == name]
-        peers = [each for other in others for each in ("--peer", self.way(name, other))]
+        peers = [argument for other in others for argument in ("--peer", self.way(name, other))]
         process = self._running[name] = await asyncio.create_subprocess_exec(
             *self.launcher(name),
             sys.executable,
@@ -107,7 +107,7 @@ class Fleet:
                 is_up = line.startswith(b'{"broker"')
                 output = line if is_up else line + await process.stdout.read()
         except TimeoutError:
-            output = b"it prints nothing"
+            output = b"no output"
         if not output.startswith(b'{"broker"'):
             raise Unreachable(f"broker {name} does not start: {output.decode()}")
 
@@ -142,10 +142,12 @@ class Fleet:
         """List the running brokers that one of them cannot reach."""
         try:
             async with connect(self.url(by)) as client:
-                found = (await client.admin.topology())["brokers"]
+                reached = (await client.admin.topology())["brokers"]
         except Unreachable:  # it has too much to do
             return list(self._running)
-        return [each for each in self._running if each not in found or not found[each]["reachable"]]
+        return [
+            name for name in self._running if name not in reached or not reached[name]["reachable"]
+        ]
 
     async def __aenter__(self) -> Self:
         try:
@@ -191,7 +193,7 @@ async def _end(processes: list[Process]) -> None:
 def _free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now. A broker that was killed comes back to its own."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
     return ports

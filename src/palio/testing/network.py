@@ -79,10 +79,10 @@ class _Jumping(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = super().select(timeout if timeout is None else 0)
-        if not found and timeout is not None and timeout > 0:
+        events = super().select(timeout if timeout is None else 0)
+        if not events and timeout is not None and timeout > 0:
             self._loop.now += timeout
-        return found
+        return events
 
 
 DEFAULTS: Final = Settings(discovery=True)
@@ -222,7 +222,7 @@ class Network:
         """Make a client that is not connected yet."""
         name = name or f"client-{len(self._clients) + 1}"
         given = {"matcher": self._matcher(), "seed": self._seed + len(self._clients), **options}
-        urls = [self._known(each) for each in (broker, *others)]
+        urls = [self._known(node) for node in (broker, *others)]
         client = palio.client.connection.connect(urls, name=name, dial=self.dial(name), **given)
         self._clients.append(client)
         return client
@@ -245,7 +245,7 @@ class Network:
         """Add a broker linked to others; in a hierarchy the first of them is above it."""
         if broker in self._cluster.disks:
             raise InvalidInput(f"there is a broker {broker!r} already; choose another name")
-        edges = tuple((self._known(each), broker) for each in neighbours)
+        edges = tuple((self._known(neighbour), broker) for neighbour in neighbours)
         topology = Topology((*self.topology.brokers, broker), (*self.topology.edges, *edges))
         _check_shape(self._algorithm, topology)
         self.topology = topology

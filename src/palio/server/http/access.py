@@ -65,14 +65,14 @@ class Access:
         self._moment = moment
         self._origins = origins
 
-    def caller(self, connection: HTTPConnection, *known: str) -> HttpCaller:
+    def caller(self, connection: HTTPConnection, *names: str) -> HttpCaller:
         """The caller of a request; `NotAuthenticated` if it shows no good token.
 
         `known` are the parameters of the query that the caller reads; others are refused, since a
         slip would change what is done and nobody would notice. A name that ends with a point
         means all that begin with it.
         """
-        _check_query(connection, known)
+        _check_query(connection, names)
         token = connection.query_params.get(TOKEN, "")
         given = connection.headers.get("authorization", "")
         if given:
@@ -99,10 +99,10 @@ def identity_of(request: Request, caller: HttpCaller) -> str:
     return identity
 
 
-def _check_query(connection: HTTPConnection, known: Collection[str]) -> None:
+def _check_query(connection: HTTPConnection, names: Collection[str]) -> None:
     for name in connection.query_params:
-        if name != TOKEN and name not in known and f"{name.partition('.')[0]}." not in known:
-            listed = ", ".join(f"{each}NAME" if each.endswith(".") else each for each in known)
+        if name != TOKEN and name not in names and f"{name.partition('.')[0]}." not in names:
+            listed = ", ".join(f"{name}NAME" if name.endswith(".") else name for name in names)
             raise InvalidInput(
                 f"the query has an unknown parameter {name!r:.40}; "
                 + (f"there are {listed}" if listed else "this address takes none")

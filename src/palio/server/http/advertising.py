@@ -141,7 +141,7 @@ class HttpAdvertisers:
         client = await asyncio.shield(advertiser.opening)
         offers = advertiser.offers.items()
         return JSONResponse(
-            [_shown(id, each) for id, each in offers if client.table.advertises(each.key)]
+            [_shown(id, offer) for id, offer in offers if client.table.advertises(offer.key)]
         )
 
     async def delete(self, request: Request) -> Response:
@@ -160,9 +160,9 @@ class HttpAdvertisers:
         covers, however it was announced.
         """
         caller, identity = self._who(request, "filter", "param.")
-        what = parse_advertisement(_filter(request), parameters(request.query_params))
+        parsed = parse_advertisement(_filter(request), parameters(request.query_params))
         client = await self._publishers.client(caller, identity)
-        await client.ask(Withdraw(0, str(what)))
+        await client.ask(Withdraw(0, str(parsed)))
         return Response(status_code=204)
 
     async def cancel(self, request: Request) -> Response:
@@ -173,15 +173,15 @@ class HttpAdvertisers:
         forget = request.query_params.get("forget", "false")
         if forget not in ("true", "false"):
             raise InvalidInput(f"forget is true or false, not {forget!r:.40}")
-        what, values = parse(_filter(request)), parameters(request.query_params)
-        check_names(what, values)
-        check_given(what, values)
+        parsed, values = parse(_filter(request)), parameters(request.query_params)
+        check_names(parsed, values)
+        check_given(parsed, values)
         client = await self._publishers.client(caller, identity)
-        ended = await client.ask(Cancel(0, str(what.bind(values)), forget == "true"))
+        ended = await client.ask(Cancel(0, str(parsed.bind(values)), forget == "true"))
         return JSONResponse({"cancelled": ended})
 
-    def _who(self, request: Request, *known: str) -> tuple[HttpCaller, str]:
-        caller = self._access.caller(request, "as", *known)
+    def _who(self, request: Request, *names: str) -> tuple[HttpCaller, str]:
+        caller = self._access.caller(request, "as", *names)
         identity = identity_of(request, caller)
         if not identity:
             raise InvalidInput("missing identity: give ?as=NAME")
@@ -190,12 +190,12 @@ class HttpAdvertisers:
     def _advertiser(self, caller: HttpCaller, identity: str) -> _Advertiser:
         """The session of a principal and identity, opened when it is first needed or was closed."""
         key = _key(caller, identity)
-        known = self._advertisers.get(key)
-        if known is not None and known.is_needed:
-            return known
+        advertiser = self._advertisers.get(key)
+        if advertiser is not None and advertiser.is_needed:
+            return advertiser
         if len(self._advertisers) >= MAX_ADVERTISERS:
             self._forget_idle()
-        if known is None and len(self._advertisers) >= MAX_ADVERTISERS:
+        if advertiser is None and len(self._advertisers) >= MAX_ADVERTISERS:
             raise LimitExceeded(
                 "the number of principals and identities that advertise by HTTP",
                 limit="MAX_ADVERTISERS",
@@ -209,8 +209,8 @@ class HttpAdvertisers:
         return made
 
     def _forget_idle(self) -> None:
-        for key, each in list(self._advertisers.items()):
-            if not each.is_needed:
+        for key, advertiser in list(self._advertisers.items()):
+            if not advertiser.is_needed:
                 del self._advertisers[key]
 
 

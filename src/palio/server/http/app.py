@@ -108,17 +108,17 @@ def application(
         return JSONResponse({"status": "ok"})
 
     async def ready(request: Request) -> Response:
-        found = readiness()
+        state = readiness()
         try:
             with_peers = access.caller(request).principal.may_monitor
         except PalioError:  # anybody may ask, without names
             with_peers = False
         problems = {
-            field: [each.shown(with_peers=with_peers) for each in listed]
-            for field, listed in found._asdict().items()
+            field: [peer.shown(with_peers=with_peers) for peer in listed]
+            for field, listed in state._asdict().items()
         }
-        status = "ready" if found.is_ready else "not ready"
-        return JSONResponse({"status": status} | problems, 200 if found.is_ready else 503)
+        status = "ready" if state.is_ready else "not ready"
+        return JSONResponse({"status": status} | problems, 200 if state.is_ready else 503)
 
     async def measured(request: Request) -> Response:
         access.caller(request).principal.check_monitor("the metrics of this broker")
@@ -334,9 +334,9 @@ class _Uvicorn(uvicorn.Server):
     def _cut_lingering(self) -> None:
         """Cut those whose clients still do not take the end of an answer."""
         lingering = {
-            each
-            for each in self.server_state.connections
-            if isinstance(each, HttpConnection | SocketConnection) and each.lingers
+            connection
+            for connection in self.server_state.connections
+            if isinstance(connection, HttpConnection | SocketConnection) and connection.lingers
         }
         for connection in lingering & self._lingering:
             connection.transport.abort()
@@ -461,13 +461,13 @@ def own_names(configuration: Configuration) -> Iterator[str]:
 def _certified(path: Path) -> Iterator[str]:
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return
     except (OSError, ValueError) as error:
         raise InvalidConfiguration(f"tls.cert, tls.key: {error}") from None
-    yield from found.get_values_for_type(x509.DNSName)
-    yield from map(str, found.get_values_for_type(x509.IPAddress))
+    yield from names.get_values_for_type(x509.DNSName)
+    yield from map(str, names.get_values_for_type(x509.IPAddress))
 
 
 class HostCheck:

@@ -246,11 +246,11 @@ class HttpConnection(H11Protocol):
 
     # --- parts ---
 
-    def _await(self, what: str, seconds: float) -> None:
+    def _await(self, event: str, seconds: float) -> None:
         """The client has to send something; time runs from when that began."""
-        if self._awaited != what:
+        if self._awaited != event:
             self._await_nothing()
-            self._awaited = what
+            self._awaited = event
             self._timer = self.loop.call_later(seconds, self._too_late)
 
     def _await_nothing(self) -> None:

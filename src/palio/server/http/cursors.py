@@ -473,10 +473,10 @@ def _replacing(subscription: HttpSubscription) -> Replace:
 def _place_of(cursor: str, *, durable: bool) -> _Place:
     if not cursor:
         return _NOWHERE
-    found = _CURSOR.fullmatch(cursor)
-    if found is None or (found["entry"] is not None) is not durable:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None or (match["entry"] is not None) is not durable:
         raise InvalidInput(f"{cursor!r:.100} is no cursor of this subscription; leave it out")
     if durable:
-        return _Place("", int(found["entry"]), _WHOLE if found["end"] else int(found["row"]))
-    row = -1 if found["place"] == "-" else int(found["place"])
-    return _Place(found["session"], int(found["position"]), row)
+        return _Place("", int(match["entry"]), _WHOLE if match["end"] else int(match["row"]))
+    row = -1 if match["place"] == "-" else int(match["place"])
+    return _Place(match["session"], int(match["position"]), row)

@@ -60,7 +60,9 @@ def status_of(kind: type[BaseException]) -> int:
     >>> status_of(ParseError), status_of(PalioError)
     (400, 500)
     """
-    return next((status for known, status in _STATUSES.items() if issubclass(kind, known)), 500)
+    return next(
+        (status for error_kind, status in _STATUSES.items() if issubclass(kind, error_kind)), 500
+    )
 
 
 def status_of_error(error: PalioError) -> int:

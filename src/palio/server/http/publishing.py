@@ -91,8 +91,8 @@ class HttpPublishers:
 
     async def client(self, caller: HttpCaller, identity: str = "") -> InternalClient:
         """The session of a token, opened when it is first needed or was closed."""
-        whose = caller.token, identity
-        opening = self._clients.pop(whose, None)
+        key = caller.token, identity
+        opening = self._clients.pop(key, None)
         if opening is not None and opening.done() and not is_usable(opening):
             opening = None
         if opening is None:
@@ -102,7 +102,7 @@ class HttpPublishers:
                 ),
                 name="http publisher",
             )
-        self._clients[whose] = opening
+        self._clients[key] = opening
         if len(self._clients) > MAX_PUBLISHERS:
             oldest = self._clients.pop(next(iter(self._clients)))
             oldest.add_done_callback(_close)
@@ -127,8 +127,8 @@ async def _events(request: Request, content_type: str, body: bytes) -> list[dict
             "a batch's number of events", "MAX_BATCH_EVENTS", MAX_BATCH_EVENTS, len(documents)
         )
         events, pace = [], Pace()
-        for place, each in enumerate(documents):
-            events.append(_numbered(place, each))
+        for place, document in enumerate(documents):
+            events.append(_numbered(place, document))
             await pace()
         return events
     if content_type == JSON_TYPE:
@@ -178,7 +178,7 @@ def _numbered(place: int, document: msgspec.Raw) -> dict[str, Any]:
 
 def _response(events: int, receipts: Sequence[Receipt]) -> Response:
     """202 if all were taken, the refusal's own status if none was, 207 if some were."""
-    refusals = [each for receipt in receipts for each in receipt.refused]
+    refusals = [refused for receipt in receipts for refused in receipt.refused]
     refused = sum(receipt.events_refused for receipt in receipts)
     answer: dict[str, Any] = {"accepted": events - refused}
     if receipts:
@@ -190,7 +190,7 @@ def _response(events: int, receipts: Sequence[Receipt]) -> Response:
         }
     if not refused:
         return JSONResponse(answer, 202)
-    answer["refused"] = [_refusal(each) for each in refusals]
+    answer["refused"] = [_refusal(refusal) for refusal in refusals]
     first = refusals[0].failure
     if refused < events:
         return JSONResponse(answer, 207)

@@ -106,7 +106,9 @@ class HttpSubscribers:
         """`GET /subscriptions`."""
         caller = self._access.caller(request)
         mine = self._directory.of(caller.name)
-        return JSONResponse([each.shown() for each in mine if each.id not in self._ending])
+        return JSONResponse(
+            [subscription.shown() for subscription in mine if subscription.id not in self._ending]
+        )
 
     async def get(self, request: Request) -> Response:
         """`GET /subscriptions/{id}`."""
@@ -114,25 +116,25 @@ class HttpSubscribers:
 
     async def put(self, request: Request) -> Response:
         """`PUT /subscriptions/{id}`: another filter or sink; identity and position stay."""
-        caller, known = self._found(request)
+        caller, subscription = self._found(request)
         asked = read(await body_of(request), subscriptions.Request)
-        if asked.id not in ("", known.id):
-            raise InvalidInput(f"the id of this subscription is {known.id!r}, and stays")
-        if asked.config.durable != known.request.config.durable:
+        if asked.id not in ("", subscription.id):
+            raise InvalidInput(f"the id of this subscription is {subscription.id!r}, and stays")
+        if asked.config.durable != subscription.request.config.durable:
             raise InvalidInput("whether a subscription is durable stays; make another one")
-        changed = HttpSubscription.of(known.id, known.owner, asked, caller.token)
-        if _addresses(changed) != _addresses(known):
+        changed = HttpSubscription.of(subscription.id, subscription.owner, asked, caller.token)
+        if _addresses(changed) != _addresses(subscription):
             await self._agree(changed)
         self._found(request)  # it may have been deleted meanwhile
         await self._directory.put(changed)
         try:
             await self._feeds.change(changed)
         except BaseException:
-            if self._kept(known.id, known.owner):
-                await self._directory.put(known)
+            if self._kept(subscription.id, subscription.owner):
+                await self._directory.put(subscription)
             raise
-        if _how(changed) != _how(known):
-            self._callers.hang_up(known.id)
+        if _how(changed) != _how(subscription):
+            self._callers.hang_up(subscription.id)
         self._callers.call(changed)
         return JSONResponse(changed.shown())
 
@@ -143,13 +145,13 @@ class HttpSubscribers:
 
     async def acknowledge(self, request: Request) -> Response:
         """`POST /subscriptions/{id}/acknowledge`: all up to a cursor has been dealt with."""
-        known = self._attached(request)
+        subscription = self._attached(request)
         cursor = read(await body_of(request), dict[str, str]).get("cursor", "")
-        if not known.durable:
+        if not subscription.durable:
             raise InvalidInput("this subscription is not durable: nothing of it is acknowledged")
         if not cursor:
             raise InvalidInput('missing cursor: give {"cursor": "..."}, the id of an event')
-        await self._feeds.acknowledge(known, cursor)
+        await self._feeds.acknowledge(subscription, cursor)
         return Response(status_code=204)
 
     async def take(self, request: Request) -> Response:
@@ -230,33 +232,33 @@ class HttpSubscribers:
     # --- parts ---
 
     def _found(
-        self, connection: HTTPConnection, *known: str
+        self, connection: HTTPConnection, *names: str
     ) -> tuple[HttpCaller, HttpSubscription]:
-        caller, id = self._access.caller(connection, *known), connection.path_params["id"]
-        found = self._kept(id, caller.name)
-        if found is None:
+        caller, id = self._access.caller(connection, *names), connection.path_params["id"]
+        subscription = self._kept(id, caller.name)
+        if subscription is None:
             raise NotFound(f"there is no subscription {id!r:.80} of {caller.name!r}")
-        return caller, found
+        return caller, subscription
 
     def _kept(self, id: str, owner: str) -> HttpSubscription | None:
         """A subscription that nobody deletes at this moment."""
         return None if id in self._ending else self._directory.find(id, owner)
 
-    def _attached(self, connection: HTTPConnection, *known: str) -> HttpSubscription:
+    def _attached(self, connection: HTTPConnection, *names: str) -> HttpSubscription:
         """A subscription with the token of the caller: that of its making may be old."""
-        caller, found = self._found(connection, *known)
-        return msgspec.structs.replace(found, token=caller.token)
+        caller, subscription = self._found(connection, *names)
+        return msgspec.structs.replace(subscription, token=caller.token)
 
-    def _audible(self, connection: HTTPConnection, *known: str) -> HttpSubscription:
+    def _audible(self, connection: HTTPConnection, *names: str) -> HttpSubscription:
         """A subscription that is not delivered elsewhere already."""
-        found = self._attached(connection, "cursor", *known)
-        if found.request.sink:
+        subscription = self._attached(connection, "cursor", *names)
+        if subscription.request.sink:
             raise InvalidInput("this subscription is delivered to its sink; make another to listen")
-        return found
+        return subscription
 
-    def _passing(self, connection: HTTPConnection, *known: str) -> HttpSubscription:
+    def _passing(self, connection: HTTPConnection, *names: str) -> HttpSubscription:
         """A subscription that nobody keeps, out of a query."""
-        caller = self._access.caller(connection, "filter", "cursor", "param.", *known)
+        caller = self._access.caller(connection, "filter", "cursor", "param.", *names)
         query = connection.query_params
         if "filter" not in query:
             raise InvalidInput("give ?filter=..., and &param.NAME=VALUE for each parameter")
@@ -273,7 +275,7 @@ class HttpSubscribers:
         """Have the addresses of a subscription agree to be called, if its owner may subscribe
         at all: who may not has the broker call nobody.
         """
-        addresses = [each for each in _addresses(subscription) if each]
+        addresses = [address for address in _addresses(subscription) if address]
         if not addresses:
             return
         if subscription.filter == str(FALSE):
@@ -302,9 +304,11 @@ class HttpSubscribers:
 
 async def _replaced(feed: CursorFeed, body: Any) -> None:
     """Give the subscription of one connection another filter."""
-    known = feed.subscription
+    subscription = feed.subscription
     asked = subscriptions.Request(filters=[{"palio": body}])
-    await feed.change(HttpSubscription.of(known.id, known.owner, asked, known.token))
+    await feed.change(
+        HttpSubscription.of(subscription.id, subscription.owner, asked, subscription.token)
+    )
 
 
 async def _replaced_by_put(feed: CursorFeed, body: Any) -> None:

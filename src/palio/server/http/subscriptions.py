@@ -114,8 +114,8 @@ class HttpSubscription(msgspec.Struct, frozen=True):
     def shown(self) -> dict[str, Any]:
         """As a client sees it."""
         fields: dict[str, Any] = msgspec.to_builtins(self.request)
-        known = {name: value for name, value in fields.items() if value not in ("", [], {})}
-        return known | {"id": self.id, "palio": {"filter": self.filter, "parameters": self.values}}
+        given = {name: value for name, value in fields.items() if value not in ("", [], {})}
+        return given | {"id": self.id, "palio": {"filter": self.filter, "parameters": self.values}}
 
 
 def _check(request: Request) -> None:
@@ -172,7 +172,9 @@ def sink_secret(request: Request) -> bytes:
 def _check_headers(request: Request) -> None:
     """Refuse headers that an owner may not add to the calls of a sink."""
     headers = request.protocolsettings.get("headers", {})
-    if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
+    if not isinstance(headers, dict) or not all(
+        isinstance(value, str) for value in headers.values()
+    ):
         raise InvalidInput("at $.protocolsettings.headers: takes an object of texts")
     size = sum(len(name) + len(value) for name, value in headers.items())
     if len(headers) > MAX_SINK_HEADERS or size > MAX_SINK_HEADERS_BYTES:
@@ -180,7 +182,7 @@ def _check_headers(request: Request) -> None:
             f"at $.protocolsettings.headers: there are at most {MAX_SINK_HEADERS} headers "
             f"(MAX_SINK_HEADERS) of {MAX_SINK_HEADERS_BYTES} bytes in all (MAX_SINK_HEADERS_BYTES)"
         )
-    known: set[str] = set()
+    keys: set[str] = set()
     for name, value in headers.items():
         small = name.lower()
         place = f"at $.protocolsettings.headers[{shown(name):.40}]: "
@@ -188,9 +190,9 @@ def _check_headers(request: Request) -> None:
             raise InvalidInput(place + "this header is the broker's to write; leave it out")
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise InvalidInput(place + "a header is a name and a line of printable ASCII")
-        if small in known:
+        if small in keys:
             raise InvalidInput(place + "this header is given twice")
-        known.add(small)
+        keys.add(small)
 
 
 def _meaning(request: Request) -> tuple[Filter, dict[str, Any]]:
@@ -202,13 +204,13 @@ def _meaning(request: Request) -> tuple[Filter, dict[str, Any]]:
     if request.types:
         parts.append(_one("type", "IN", request.types))
     foreign: dict[str, Any] = {}
-    for place, each in enumerate(request.filters):
+    for place, document in enumerate(request.filters):
         path = f"$.filters[{place}]"
-        if len(each) != 1 or not each.keys() <= _DIALECTS:
+        if len(document) != 1 or not document.keys() <= _DIALECTS:
             listed = ", ".join((*cloudevents.DIALECTS, _PALIO))
-            raise wrong(path, f"{shown(each)} is no filter", f"one of {listed} is its only key")
-        if _PALIO in each:
-            filter, own = _own(each[_PALIO], f"{path}.{_PALIO}")
+            raise wrong(path, f"{shown(document)} is no filter", f"one of {listed} is its only key")
+        if _PALIO in document:
+            filter, own = _own(document[_PALIO], f"{path}.{_PALIO}")
             parts.append(filter)
             twice = values.keys() & own.keys()
             if twice:
@@ -216,7 +218,7 @@ def _meaning(request: Request) -> tuple[Filter, dict[str, Any]]:
                 raise InvalidBinding(f"two filters have the parameter :{name}", name=name)
             values |= own
         else:
-            foreign[path] = each
+            foreign[path] = document
     whole = cloudevents.load_parts(foreign) if foreign else TRUE
     for part in parts:
         whole &= part
@@ -304,7 +306,12 @@ class Directory:
 
     def with_sinks(self) -> list[HttpSubscription]:
         """List the subscriptions that are delivered by webhooks."""
-        return [each for own in self._owned.values() for each in own.values() if each.request.sink]
+        return [
+            subscription
+            for own in self._owned.values()
+            for subscription in own.values()
+            if subscription.request.sink
+        ]
 
     def check_room(self, owner: Principal) -> None:
         """Refuse a new one where there is no room, or its owner has as many as it may."""
@@ -316,8 +323,8 @@ class Directory:
             (mine, "limits.subscriptions", owner.limits.subscriptions or share),
         ):
             if count >= most:
-                what = "the number of subscriptions by HTTP"
-                raise LimitExceeded(what, limit=limit, maximum=most, remedy="delete one")
+                quantity = "the number of subscriptions by HTTP"
+                raise LimitExceeded(quantity, limit=limit, maximum=most, remedy="delete one")
 
     async def put(self, subscription: HttpSubscription) -> None:
         """Keep a new one, or another one of the same identity; `NotStored` if that fails, and all
@@ -375,7 +382,7 @@ def parameters(text: Mapping[str, str]) -> dict[str, Any]:
     """Parameters from a query: `param.limit=10` is a number, `param.symbol=IBM` a text, and so is
     `param.limit='10'`, written as in a filter; `param.symbols=["IBM","SAP"]` is a list.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in text.items():
         if key.startswith("param."):
             try:
@@ -386,5 +393,5 @@ def parameters(text: Mapping[str, str]) -> dict[str, Any]:
                 read = value
             elif len(value) > 1 and value[0] == value[-1] == "'":
                 read = value[1:-1].replace("''", "'")
-            found[key.removeprefix("param.")] = read
-    return found
+            values[key.removeprefix("param.")] = read
+    return values

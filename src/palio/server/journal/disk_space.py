@@ -39,16 +39,16 @@ class DiskSpace:
         self._path = directory / FILE
         self._log = directory / "journal.sqlite-wal"
         self._directory = directory
-        found = os.statvfs(directory)
-        self.reserve_bytes = min(reserve_bytes, found.f_blocks * found.f_frsize // SHARE)
+        disk = os.statvfs(directory)
+        self.reserve_bytes = min(reserve_bytes, disk.f_blocks * disk.f_frsize // SHARE)
         if self.free < SLACK_BYTES:
             self.release()  # or the journal could not even be opened
 
     @property
     def free(self) -> int:
         """Bytes of the disk that anybody may take."""
-        found = os.statvfs(self._directory)
-        return found.f_bavail * found.f_frsize
+        disk = os.statvfs(self._directory)
+        return disk.f_bavail * disk.f_frsize
 
     @property
     def log_bytes(self) -> int:
@@ -119,16 +119,16 @@ class FileIdentity:
     def _look(self) -> str | None:
         for path, held in self._held.items():
             try:
-                found = os.stat(path)
+                status = os.stat(path)
             except OSError:
                 return _problem_of(path, "was removed or moved away")
-            if (found.st_ino, found.st_dev) != (held.st_ino, held.st_dev):
+            if (status.st_ino, status.st_dev) != (held.st_ino, held.st_dev):
                 return _problem_of(path, "was replaced")
         return None
 
 
-def _problem_of(path: str, what: str) -> str:
+def _problem_of(path: str, operation: str) -> str:
     return (
-        f"{path} {what} while the broker used it; nothing is written from now on: "
+        f"{path} {operation} while the broker used it; nothing is written from now on: "
         "put back what was there, and restart the broker"
     )

@@ -1,25 +1,25 @@
-"""The journal's file: one SQLite database in WAL mode, with self-describing rows.
+"""The journal's file: one SQLite database in WAL mode, in which each row has a checksum.
 
 | table | a row is |
 |---|---|
 | `about` | `name` of the broker, `epoch`, `commits`, `time_us`, `log`, `last_offset` |
 | `shapes` | a schema, as an Arrow message |
-| `entries` | durable events, with one checksum over what they are and another one over themselves |
-| `waiting` | what a durable subscription gets of an entry: here, or in the stream to its home |
-| `streams` | a home: which log it has, and up to where it has stored its stream |
-| `cursors` | an origin: up to where its stream is here |
+| `entries` | durable events, with one checksum of their heading and another one of the events |
+| `waiting` | a durable subscription's share of an entry: here, or in the stream to its home |
+| `streams` | a home: the number of its log, and the offset up to which it has stored its stream |
+| `cursors` | an origin: the offset up to which its stream is stored here |
 | `claims` | the newest claim of a durable subscription |
 | `publishers` | the last number that is kept of a publisher, the latest publisher last |
-| `subscriptions` | a durable subscription at home at this broker |
-| `bookmarks` | how far the owner of a durable subscription has got |
+| `subscriptions` | a durable subscription that lives at this broker |
+| `bookmarks` | the progress of a durable subscription's owner |
 | `facts` | a fact about a broker, as JSON |
-| `records` | what a front keeps, such as a subscription made by HTTP |
+| `records` | a record of a front end, such as a subscription made by HTTP |
 
-Each row has a checksum over all of it. Events are an Arrow message, or, where one was published by
-itself, its values as MessagePack: to make a batch of it takes as long as to write it.
+Events are an Arrow message. A single event is its values as MessagePack: to make a batch of it
+takes as long as to write it.
 
 `PRAGMA user_version` is the number of this format; a file of another is refused. SQLite itself
-notices a file whose structure is broken; the checksums notice content that changed.
+detects a file whose structure is broken; the checksums detect content that changed.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ ROWS: Final = {table: msgspec.msgpack.Decoder(row) for table, row in _COLUMNS.it
 
 
 def checksum(*parts: Any) -> int:
-    """A checksum over some values and where one ends and the next begins.
+    """Return a checksum of some values and their boundaries.
 
     >>> checksum("ab", "c") == checksum("a", "bc")
     False
@@ -116,15 +116,15 @@ def checksum(*parts: Any) -> int:
 
 
 def payload_checksum(entry: int, schema: Any, payload: Any) -> int:
-    """A checksum over events, what they are read with, and which entry they are."""
+    """Return a checksum of events, their schema and the number of their entry."""
     return zlib.crc32(payload, zlib.crc32(schema, entry & 0xFFFFFFFF))
 
 
 def sound(table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row without its checksum; `JournalDamaged` if it is not what was written."""
-    *values, found = row
+    """Return a row without its checksum; `JournalDamaged` if it is not what was written."""
+    *values, row_sum = row
     packed = msgspec.msgpack.encode(values)
-    if found != zlib.crc32(packed):
+    if row_sum != zlib.crc32(packed):
         raise JournalDamaged(f"in {table}, {values[0]!r} is not what was written")
     try:
         read: tuple[Any, ...] = ROWS[table].decode(packed)
@@ -136,13 +136,13 @@ def sound(table: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
 def sound_rows(
     connection: sqlite3.Connection, table: str, order: str = ""
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table, one after the other: a journal may hold more than fits into memory."""
+    """Yield the rows of a table one by one: a journal may hold more than fits into memory."""
     for row in connection.execute(f"SELECT * FROM {table} {order}"):
         yield sound(table, row)
 
 
 def put_row(connection: sqlite3.Connection, table: str, *row: Any) -> None:
-    """Write a row with its checksum, in the place of the one before."""
+    """Write a row with its checksum, replacing an earlier one of the same key."""
     places = ", ".join("?" * (len(row) + 1))
     connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", (*row, checksum(*row)))
 
@@ -151,12 +151,12 @@ def put_row(connection: sqlite3.Connection, table: str, *row: Any) -> None:
 
 
 def payload_of(parcel: Parcel) -> Any:
-    """Events as they are written."""
+    """Return the bytes of events as they are written."""
     return parcel.payload if parcel.values is None else msgspec.msgpack.encode(parcel.values)
 
 
 def parcel_of(publisher: str, shape: Shape, payload: bytes) -> Parcel:
-    """`payload_of` undone; `ValueError` if it is neither events with their numbers nor a notice."""
+    """Undo `payload_of`; `ValueError` for anything but numbered events and loss markers."""
     if payload.startswith(_ARROW):
         parcel = batch_parcel(publisher, shape, payload)
     else:
@@ -167,18 +167,18 @@ def parcel_of(publisher: str, shape: Shape, payload: bytes) -> Parcel:
 
 
 _ARROW: Final = b"\xff\xff\xff\xff"
-"""What an Arrow message begins with, and MessagePack never does."""
+"""The first bytes of an Arrow message, with which no MessagePack begins."""
 
 
 # --- the file ---
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the file as every connection to it is opened; transactions are begun by hand.
+    """Open a connection to the file; transactions are begun by hand.
 
-    The file is not mapped: a page that the disk cannot give back would end the process. What was
-    deleted is overwritten where that writes no page more: some builds of SQLite write each page
-    that becomes free, a fifth of all that batches write.
+    The file is not mapped: a page that the disk cannot read would end the process. Deleted content
+    is overwritten only where that writes no additional page (`FAST`): some builds of SQLite write
+    each freed page, a fifth of all that batches write.
     """
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous = FULL")
@@ -216,7 +216,7 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
 
 
 def about(connection: sqlite3.Connection, key: str) -> Any:
-    """A value of the table `about`."""
+    """Return a value of the table `about`."""
     row = connection.execute("SELECT * FROM about WHERE key = ?", (key,)).fetchone()
     if row is None:
         raise JournalDamaged(f"in about, {key!r} is missing")
@@ -225,6 +225,6 @@ def about(connection: sqlite3.Connection, key: str) -> Any:
 
 def put_about(connection: sqlite3.Connection, values: Mapping[str, str | int]) -> None:
     """Set some values of the table `about`."""
-    rows = [each for key, value in values.items() for each in (key, value, checksum(key, value))]
+    rows = [cell for key, value in values.items() for cell in (key, value, checksum(key, value))]
     places = ", ".join(["(?, ?, ?)"] * len(values))
     connection.execute(f"INSERT OR REPLACE INTO about VALUES {places}", rows)

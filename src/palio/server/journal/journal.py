@@ -1,11 +1,11 @@
-"""`Journal`: what a broker must not forget, in one SQLite file.
+"""`Journal`: a broker's durable state, in one SQLite file.
 
-It is the node's `Store`, read on the loop's thread, and it is written by a
-thread of its own. An answer to an append means that it is on the disk: `synchronous=FULL`.
+It is the node's `Store`, read on the loop's thread and written by a thread of its own. An answer to
+an append means that it is on the disk: `synchronous=FULL`.
 
-A journal belongs to one broker: it is locked while it is open, and it knows the broker's name.
-Damaged data are never handed out: `JournalDamaged` names the entries, or reports that the file
-cannot be used at all.
+A journal belongs to one broker: it is locked while it is open, and has the broker's name in it. All
+rows have checksums, and a row that fails its check is never returned: `JournalDamaged` names the
+entries, or the file if it cannot be used at all.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ logger: Final = logging.getLogger("palio.server")
 losses: Final = logging.getLogger("palio.journal")
 
 FILE: Final = "journal.sqlite"
-"""The name of a journal in the data directory; its log and its lock stand beside it."""
+"""The name of a journal in the data directory; its log and its lock are beside it."""
 
 LOG_PAGES: Final = 4_000
-"""So many pages of the log, and it is moved into the file: seldom, as this takes syncs of its own,
-and yet before reading it takes long when a broker starts. It keeps that length: to sync a file that
-grows takes a third longer."""
+"""Pages of the log at which SQLite moves it into the file. Seldom, as this takes syncs of its own,
+but before reading it delays a broker's start. The log keeps that length: to sync a file that grows
+takes a third longer."""
 
 
 class Journal:
@@ -96,9 +96,8 @@ class Journal:
     # --- called by the server ---
 
     def start(self, stored: OnStored, failed: OnFailed, writable: OnWritable) -> None:
-        """Begin to write; all three are called on the writer's thread. After something has `failed`
-        all is refused that was appended before the node knew it (`Append.term`), until it is
-        `writable`.
+        """Begin to write; the callbacks run on the writer's thread. After an append has `failed`,
+        the writer refuses all appends of its term (`Append.term`), until it is `writable`.
         """
         self._writer.start(stored, failed, writable)
 
@@ -108,11 +107,11 @@ class Journal:
         return self._room.free
 
     def append(self, append: Append) -> None:
-        """Write soon, after those before."""
+        """Queue an append to be written in order."""
         self._writer.append(append)
 
     def flush(self) -> None:
-        """Return when all appends before are answered for. Blocks: call it in a thread."""
+        """Return when all earlier appends are answered. Blocks: call it in a thread."""
         self._writer.flush()
 
     def records(self) -> dict[str, bytes]:
@@ -120,7 +119,7 @@ class Journal:
         return self._reader.records()
 
     def close(self) -> None:
-        """Write pending appends, and close the file. Blocks. May be called twice."""
+        """Write all queued appends, and close the file. Blocks. May be called twice."""
         self._writer.stop()
         self._reading.close()
         self._connection.close()
@@ -150,10 +149,9 @@ NO_DISK: Final = "this broker has no disk: set broker.data_dir (--data) to make 
 
 
 class Diskless:
-    """A journal for a broker without a disk: durable publications and subscriptions are refused,
-    and then it takes writes again at once.
+    """The journal of a broker without a disk: it refuses durable publications and subscriptions.
 
-    What may be forgotten by a restart, such as facts about other brokers, is taken and forgotten.
+    Operations that a restart may lose, such as facts about other brokers, are accepted and dropped.
     """
 
     def __init__(self) -> None:
@@ -168,9 +166,9 @@ class Diskless:
         self._stored, self._failed, self._writable = stored, failed, writable
 
     def append(self, append: Append) -> None:
-        """Forget what may be forgotten, and refuse the rest."""
+        """Accept and drop operations that a restart may lose, and refuse others."""
         if append.term == self._term and not any(
-            isinstance(each, PROMISES) for each in append.operations
+            isinstance(operation, PROMISES) for operation in append.operations
         ):
             self._stored([append.ticket])
             return
@@ -191,7 +189,7 @@ class Diskless:
         """Do nothing: no file is open."""
 
     def load(self) -> Stored:
-        """Nothing, in an epoch that no earlier run of this broker had: the time of day."""
+        """Return an empty state, in an epoch that no earlier run had: the time of day."""
         return Stored(int(time.time()), (CaughtUp(1),))
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:  # noqa: ARG002  # there are none
@@ -237,12 +235,12 @@ def lock(directory: Path) -> IO[str]:
 
 
 def _beside(path: Path) -> list[Path]:
-    """The log of a database and its index."""
+    """Return the paths of a database's log and its index."""
     return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")]
 
 
 def _make_private(path: Path) -> None:
-    """The file and its log, which SQLite makes with the file's mode, are for their owner only."""
+    """Create the file and its log for their owner only: SQLite gives the log the file's mode."""
     try:
         os.close(files.open_own(path))
         for beside in _beside(path):
@@ -252,24 +250,24 @@ def _make_private(path: Path) -> None:
         raise InvalidConfiguration(f"{path}: {error}") from None
 
 
-# --- what is gone ---
+# --- losses ---
 #
-# The journal counts its transactions; its mark (`watermark`) has their number. If there
-# were more, then the log was cut short, a file was emptied, or an old copy was put in its place:
+# The journal counts its transactions, and its watermark has their number, too. If the watermark has
+# more, the log was cut short, a file was emptied, or an old copy was restored:
 #
-# - the range of entries is logged, with the publishers and numbers that the mark knows of;
-# - a notice that something was lost is put for each durable subscription, and it is acknowledged
-#   like an event. Those that were lost with the journal get it when they are registered again: it
-#   waits for them already;
-# - another log begins: what this broker forgot of its streams the others believe to be there;
-# - offsets, the numbers of epochs and the times of publications continue after those in use,
-#   so that none is used twice.
+# - the range of lost entries is logged, with the publishers and numbers in the watermark;
+# - a loss marker is put for each durable subscription, and acked like an event. Subscriptions that
+#   were lost with the journal receive it when they are registered again;
+# - another log begins: other brokers assume entries of the old streams here that are lost;
+# - offsets, numbers of epochs and times of publications continue after those in use, so that none
+#   is used twice.
 #
-# A broker then starts with what it has. So is reported what `palio journal salvage` leaves out.
+# The broker then starts with the rest. Entries that `palio journal salvage` leaves out are reported
+# in the same way.
 
 
 SHOWN: Final = 20
-"""So many publishers, or names, are listed in a line of the log."""
+"""Publishers, or names, that are listed in a line of the log."""
 
 
 def begin_epoch(
@@ -279,23 +277,23 @@ def begin_epoch(
     mark: Watermark,
     counters: JournalCounters,
 ) -> int:
-    """Count one more opening, and report losses; return how often it was opened before."""
-    known = mark.newest
-    if known is not None and known.name != name:
+    """Count one more opening, and report losses; return the number of earlier openings."""
+    newest = mark.newest
+    if newest is not None and newest.name != name:
         raise InvalidConfiguration(
-            f"{mark.path} is of the journal of the broker {known.name!r}, not of {name!r}; "
+            f"{mark.path} is of the journal of the broker {newest.name!r}, not of {name!r}; "
             "set broker.name, or another broker.data_dir"
         )
     epoch, commits = int(about(connection, "epoch")), int(about(connection, "commits"))
     here = [row[0] for row in sound_rows(connection, "subscriptions")]
     connection.execute("BEGIN IMMEDIATE")
-    if known is not None and known.commits > commits:
+    if newest is not None and newest.commits > commits:
         last_offset = int(about(connection, "last_offset"))
-        lost = [each for each in mark.names if each not in set(here)]
-        _log_loss(path, mark, known, commits, last_offset, lost)
-        counters.missing = max(0, known.last_offset - last_offset)
-        epoch = max(epoch, known.epochs)
-        put_about(connection, _after(connection, known))
+        lost = [subject for subject in mark.names if subject not in set(here)]
+        _log_loss(path, mark, newest, commits, last_offset, lost)
+        counters.missing = max(0, newest.last_offset - last_offset)
+        epoch = max(epoch, newest.epochs)
+        put_about(connection, _after(connection, newest))
         put_about(connection, {"epoch": epoch + 1})
         scribe = Scribe(connection)
         _begin_log(connection, scribe, lost, for_all=bool(counters.missing))
@@ -310,12 +308,12 @@ def begin_epoch(
     return epoch
 
 
-def _after(connection: sqlite3.Connection, known: Note) -> dict[str, int]:
-    """Raise the journal's counters to those that the mark knows as used."""
+def _after(connection: sqlite3.Connection, newest: Note) -> dict[str, int]:
+    """Raise the journal's counters to those that the watermark has as used."""
     used = {
-        "commits": known.commits,
-        "last_offset": known.last_offset,
-        "time_us": known.time_us,
+        "commits": newest.commits,
+        "last_offset": newest.last_offset,
+        "time_us": newest.time_us,
     }
     return {key: max(value, int(about(connection, key))) for key, value in used.items()}
 
@@ -327,10 +325,10 @@ def _begin_log(
     *,
     for_all: bool,
 ) -> None:
-    """Begin another log, and put a notice of loss: for all durable subscriptions, or for the `lost`
+    """Begin another log, and put a loss marker: for all durable subscriptions, or for the `lost`
     ones alone. A journal without a log has yet to learn from its network which one to begin.
 
-    The number of a log is the time of day, so that a copy that is used twice begins two of them.
+    The number of a log is the time of day, so that two brokers from one copy begin different logs.
     """
     wall_us = time.time_ns() // 1_000
     name, log = str(about(connection, "name")), int(about(connection, "log"))
@@ -357,24 +355,24 @@ def _targets(homes: dict[str, list[Share]], offset: int) -> Iterator[Target]:
 
 
 def _log_loss(
-    path: Path, mark: Watermark, known: Note, commits: int, last_offset: int, lost: list[str]
+    path: Path, mark: Watermark, newest: Note, commits: int, last_offset: int, lost: list[str]
 ) -> None:
-    """Log what is gone."""
+    """Log the transactions and entries that are lost."""
     details = {
         "file": str(path),
-        "transactions": f"{commits + 1} to {known.commits}",
+        "transactions": f"{commits + 1} to {newest.commits}",
     }
     if lost:
         details["subscriptions"] = _some(lost)
-    if known.last_offset <= last_offset:
-        # What was taken, acknowledged or learnt is forgotten: it is sent, or asked for, again.
+    if newest.last_offset <= last_offset:
+        # Only acks, cursors or facts are lost: other brokers retransmit them.
         losses.error("journal_transactions_lost", extra={"details": details})
         return
-    details["entries"] = f"{last_offset + 1} to {known.last_offset}"
-    details["events"] = _some([str(each) for each in mark.spans_after(last_offset)]) or "not known"
+    details["entries"] = f"{last_offset + 1} to {newest.last_offset}"
+    details["events"] = _some([str(span) for span in mark.spans_after(last_offset)]) or "not known"
     losses.error("journal_truncated", extra={"details": details})
 
 
-def _some(what: list[str]) -> str:
-    more = len(what) - SHOWN
-    return ", ".join(what[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _some(items: list[str]) -> str:
+    more = len(items) - SHOWN
+    return ", ".join(items[:SHOWN]) + (f" and {more} more" if more > 0 else "")

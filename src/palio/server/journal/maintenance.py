@@ -1,8 +1,7 @@
 """Checks, copies and salvages the journal of a broker: `palio journal`.
 
-Nothing is changed in the directory that is read; what is written goes to another one. A broker that
-starts from there reports what is lost (`journal`): the mark beside a copy, or beside what was left
-of a damaged journal, shows that there was more.
+The source directory is never changed; copies are written to another one. A broker that starts from
+a copy reports losses (`journal`): the watermark beside it has more transactions than the copy.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _KEYS: Final = {
     "publishers": ("rowid",),
     "records": ("rowid",),
 }
-"""By what the rows of a table are in order, if that is not their first column."""
+"""The columns that a table's rows are ordered by, if not by the first one."""
 
 
 class Findings(NamedTuple):
@@ -66,9 +65,9 @@ def check(directory: Path) -> Findings:
         damage += _damage_of_structure(connection)
         tables = {}
         for table in ("shapes", "entries", *ROWS):
-            found: list[str] = []
-            tables[table] = sum(1 for _ in _readable(connection, path, table, found))
-            damage += found[:MAX_LISTED]
+            problems: list[str] = []
+            tables[table] = sum(1 for _ in _readable(connection, path, table, problems))
+            damage += problems[:MAX_LISTED]
         name = ""
         with suppress(JournalDamaged, sqlite3.DatabaseError):
             name = str(about(connection, "name"))
@@ -96,7 +95,7 @@ def _damage_of_log(path: Path) -> list[str]:
 
 @contextmanager
 def _opened(directory: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
-    """A journal that is only read: not even its log is moved into the file."""
+    """Open a journal read-only: not even its log is moved into the file."""
     path = directory / FILE
     if not path.is_file():
         raise InvalidInput(f"{str(path)!r} is missing; name the data directory of a broker")
@@ -117,8 +116,8 @@ def _opened(directory: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
 def _readable(
     connection: sqlite3.Connection, path: Path, table: str, damage: list[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """The sound rows of a table, from both ends up to what cannot be read. Those behind a page that
-    cannot be read may come twice. Events whose heading is sound are kept to be reported as lost.
+    """Yield the sound rows of a table, from both ends up to a page that cannot be read. A row may
+    be yielded twice. Damaged entries are yielded, too: their headings name the lost events.
     """
     reader = JournalReader(connection, path, JournalCounters())
     keys = _KEYS.get(table) or connection.execute(f"PRAGMA table_info({table})").fetchone()[1:2]
@@ -162,14 +161,12 @@ def backup(directory: Path, to: Path) -> Findings:
     """Copy a journal as it is now, beside a broker that is running, to a directory of its own."""
     with _opened(directory) as (source, _), _fresh(to) as target:
         source.backup(target)
-        _copy_mark(
-            directory, to, target, has_pending_updates=True
-        )  # of what is written from now on
+        _copy_mark(directory, to, target, is_incomplete=True)  # the broker writes on
     return check(to)
 
 
 def salvage(directory: Path, to: Path) -> Findings:
-    """Write what is sound of a journal, whose broker has ended, to a directory of its own."""
+    """Write the sound rows of a journal, whose broker has ended, to a directory of its own."""
     with (
         _opened(directory) as (source, path),
         closing(lock(directory)),
@@ -183,19 +180,21 @@ def salvage(directory: Path, to: Path) -> Findings:
         rows = {table: _copy(source, target, path, table, damage) for table in ROWS}
         keys = ("epoch", "commits", "time_us", "log", "last_offset")
         put_about(target, {key: _about(source, mark.newest, key) for key in keys})
-        has_pending_updates = bool(damage)
+        is_incomplete = bool(damage)
         for table in ("shapes", "entries"):  # their subscriptions get a gap for lost entries
             rows[table] = _copy(source, target, path, table, damage)
         _copy_waiting(source, target)
         target.execute("COMMIT")
-        _copy_mark(directory, to, target, has_pending_updates=has_pending_updates)
+        _copy_mark(directory, to, target, is_incomplete=is_incomplete)
     return Findings(name, rows, damage)
 
 
 def _copy_mark(
-    directory: Path, to: Path, target: sqlite3.Connection, *, has_pending_updates: bool
+    directory: Path, to: Path, target: sqlite3.Connection, *, is_incomplete: bool
 ) -> None:
-    """Write the mark that belongs to a copy."""
+    """Write the watermark of a copy. If it `is_incomplete`, it is one transaction ahead, so that a
+    broker which starts from the copy reports a loss.
+    """
     with files.replaced(to / MARK) as file, suppress(FileNotFoundError):
         file.write((directory / MARK).read_bytes())
     name = about(target, "name")
@@ -203,15 +202,16 @@ def _copy_mark(
         int(about(target, key)) for key in ("epoch", "commits", "last_offset")
     )
     with closing(Watermark(to / MARK)) as mark:
-        if has_pending_updates:
-            known = mark.newest or Note(name, epoch, commits, last_offset)
-            commits, last_offset = max(commits, known.commits), max(last_offset, known.last_offset)
+        if is_incomplete:
+            newest = mark.newest or Note(name, epoch, commits, last_offset)
+            commits = max(commits, newest.commits)
+            last_offset = max(last_offset, newest.last_offset)
             mark.note(Note(name, epoch, commits + 1, last_offset + 1))
 
 
 @contextmanager
 def _fresh(to: Path) -> Iterator[sqlite3.Connection]:
-    """A journal in a directory that has none."""
+    """Create a journal in an empty directory."""
     files.make_directory(to)
     if any(to.iterdir()):
         raise InvalidInput(f"{str(to)!r} is not empty; name another directory")
@@ -236,7 +236,7 @@ def _copy(
 
 
 def _copy_waiting(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Entries between two pages that cannot be read are found by the numbers that wait."""
+    """Copy entries between two pages that cannot be read, by their numbers in `waiting`."""
     missing = "SELECT entry FROM waiting WHERE entry NOT IN (SELECT entry FROM entries)"
     for key in target.execute(missing).fetchall():
         with suppress(sqlite3.DatabaseError):
@@ -245,13 +245,13 @@ def _copy_waiting(source: sqlite3.Connection, target: sqlite3.Connection) -> Non
                 target.execute(query, row)
 
 
-def _about(connection: sqlite3.Connection, known: Note | None, key: str) -> str | int:
-    """Read a value of the table `about`, or of the mark in its stead."""
+def _about(connection: sqlite3.Connection, newest: Note | None, key: str) -> str | int:
+    """Read a value of the table `about`, or of the watermark if that is damaged."""
     try:
-        found: str | int = about(connection, key)
+        value: str | int = about(connection, key)
     except (JournalDamaged, sqlite3.DatabaseError):
-        if known is None:
+        if newest is None:
             raise JournalDamaged(f"its {key} cannot be read, nor a mark") from None
         field = {"epoch": "epochs"}.get(key, key)
-        found = getattr(known, field, 1)  # without its log, and another one begins
-    return found
+        value = getattr(newest, field, 1)  # a watermark has no `log`: another one begins
+    return value

@@ -1,4 +1,4 @@
-"""`JournalReader`: what a node reads of a journal; never what is not as it was written."""
+"""`JournalReader`: reads of a journal, which return only rows whose checksum is right."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from palio.server.counters import JournalCounters
 from palio.server.journal.format import about, checksum, parcel_of, payload_checksum, sound_rows
 
 BROKEN: Final = (msgspec.MsgspecError, ValueError, TypeError, OverflowError)
-"""What is raised for a row that is none: SQLite keeps values of any type in a column."""
+"""Errors of a row with other types: SQLite keeps values of any type in a column."""
 
 _HEAD: Final = "SELECT entry, publisher, first_seq, last_seq, wall_us, shape, sum"
 
@@ -54,7 +54,7 @@ class JournalReader:
         self._shapes: dict[int, tuple[Shape, bytes]] = {}
 
     def load(self, epoch: int) -> Stored:
-        """Read all but the events, and the backlog only while it is iterated over."""
+        """Read all but the events; the backlog is read lazily, as it may not fit into memory."""
         connection = self._connection
         with translated_damage(self._path, self._counters):
             return Stored(
@@ -106,16 +106,16 @@ class JournalReader:
         return Heading(publisher, first_seq, last_seq, wall_us)
 
     def entry(self, row: tuple[Any, ...]) -> Entry:
-        """A row of `entries`; `JournalDamaged` if it is not what was written."""
-        *head, found, payload_sum, payload = row
+        """Return a row of `entries`; `JournalDamaged` if it is not what was written."""
+        *head, head_sum, payload_sum, payload = row
         entry, publisher, first_seq, last_seq, wall_us, shape = head
         try:
-            known, described = self._shape(shape)
-            if found != checksum(*head) or payload_sum != payload_checksum(
+            parsed, described = self._shape(shape)
+            if head_sum != checksum(*head) or payload_sum != payload_checksum(
                 entry, described, payload
             ):
                 raise ValueError("its checksum differs")  # reported with the others
-            return Entry(entry, parcel_of(publisher, known, payload), wall_us)
+            return Entry(entry, parcel_of(publisher, parsed, payload), wall_us)
         except BROKEN as error:
             raise JournalDamaged(
                 f"entry {entry} is not what was written ({error}); lost are the "
@@ -123,18 +123,18 @@ class JournalReader:
             ) from None
 
     def _shape(self, number: int) -> tuple[Shape, bytes]:
-        known = self._shapes.get(number)
-        if known is None:
+        shape = self._shapes.get(number)
+        if shape is None:
             query = "SELECT schema, sum FROM shapes WHERE shape = ?"
             row = self._connection.execute(query, (number,)).fetchone()
             if row is None or zlib.crc32(row[0]) != row[1]:
                 raise ValueError(f"shape {number} is not what was written")
-            known = self._shapes[number] = read_shape(row[0]), row[0]
-        return known
+            shape = self._shapes[number] = read_shape(row[0]), row[0]
+        return shape
 
 
 def load_log(connection: sqlite3.Connection) -> Iterator[Operation]:
-    """Operations whose fold is what the tables hold. Everything that is read is checked."""
+    """Yield operations whose fold is the state in the tables. All rows are checked."""
     log = about(connection, "log")
     if log:
         yield CaughtUp(log)
@@ -147,13 +147,13 @@ def load_log(connection: sqlite3.Connection) -> Iterator[Operation]:
             yield Renew(home, number)
         yield Release(home, number, base)
     rows = sound_rows(connection, "waiting", "ORDER BY place, home, subject")
-    for (offset, home), those in groupby(rows, key=lambda row: (row[1], row[0])):
+    for (offset, home), group in groupby(rows, key=lambda row: (row[1], row[0])):
         if offset <= bases.get(home, 0):
-            raise JournalDamaged(f"in waiting, {offset} for {home!r} is there, and was let go")
-        parts = list(those)
+            raise JournalDamaged(f"in waiting, {offset} for {home!r} exists, but was released")
+        parts = list(group)
         shares = tuple(Share(subject, number, some) for _, _, subject, number, _, some in parts)
         yield Place(home, offset, parts[0][4], shares)
-    # The broker stopped before it was written that nobody needs them.
+    # Entries that no subscription needs: the broker stopped before it discarded them.
     left = "SELECT entry FROM entries WHERE entry NOT IN (SELECT entry FROM waiting)"
     for (entry,) in connection.execute(left):
         yield Put(entry, None, 0, ())
@@ -170,7 +170,7 @@ REMEDY: Final = "; palio journal salvage writes the rest to another directory"
 def translated_damage(
     path: Path, counters: JournalCounters | None = None, *, remedy: str = REMEDY
 ) -> Iterator[None]:
-    """Translates errors of SQLite and of the codecs about a broken file into ours."""
+    """Translate errors of SQLite and of the codecs about a broken file into `JournalDamaged`."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -189,17 +189,16 @@ def translated_damage(
         raise JournalDamaged(f"{path}: {error}{remedy}") from error
 
 
-# --- the log, before SQLite looks at it ---
+# --- the log, before SQLite reads it ---
 #
-# SQLite reads the log up to the first frame whose checksum is wrong and takes what follows for the
-# remains of a write that a crash tore. That is right for the last transaction, which was not
-# acknowledged. But each transaction is synced before the next one is written, so a broken frame
-# with a later transaction behind it was on the disk and whole: it was acknowledged, and has changed
-# since.
-# SQLite would drop it and all after it in silence; `check_log` reports it instead.
+# SQLite reads the log up to the first frame whose checksum is wrong, and takes the rest for a write
+# that a crash tore. That is right for the last transaction, which was not acked. But each
+# transaction is synced before the next one is written. So a broken frame with a later transaction
+# behind it was on the disk and whole: it was acked, and has changed since.
+# SQLite would drop it and all after it silently; `check_log` raises an error instead.
 #
-# It cannot distinguish from a torn write a change within the very last transaction; that a log was
-# cut short shows by the mark (`watermark`). A log beside an empty database, which SQLite would
+# A change within the very last transaction looks like a torn write, and is not detected. The
+# watermark detects a log that was cut short. A log beside an empty database, which SQLite would
 # remove, is refused too.
 #
 # The log is a header of 32 bytes and frames of 24 bytes and a page, all numbers big-endian. A frame
@@ -239,7 +238,7 @@ def check_log(database: Path) -> None:
 
 
 def _frames(log: Path) -> tuple[list[int], list[int]]:
-    """The numbers of the frames of this log, and of those that end a transaction."""
+    """Return the numbers of this log's frames, and of those that end a transaction."""
     with log.open("rb") as file:
         head = file.read(_HEADER.size)
         magic, _, page_bytes, _, salt_1, salt_2, *sums = _HEADER.unpack(head)
@@ -258,7 +257,7 @@ def _frames(log: Path) -> tuple[list[int], list[int]]:
 
 
 def _sums(head: bytes, magic: int) -> list[int]:
-    """The checksum of the head of a log."""
+    """Return the checksum of the head of a log."""
     one = other = 0
     words = struct.unpack("<6I" if magic == _MAGIC_LITTLE else ">6I", head[:24])
     for first, second in zip(words[::2], words[1::2], strict=True):
@@ -268,7 +267,7 @@ def _sums(head: bytes, magic: int) -> list[int]:
 
 
 def _taken(database: Path) -> int:
-    """The last frame that SQLite takes; the log stays as it is."""
+    """Return the last frame that SQLite accepts, without changing the log."""
     source = f"{database.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(source, uri=True)) as connection:
         with suppress(sqlite3.DatabaseError):  # of the database, not of its log

@@ -1,7 +1,7 @@
-"""`Scribe`: operations as statements, on the connection of the one that writes a journal.
+"""`Scribe`: executes operations as SQL statements, on the writer's connection to a journal.
 
-The backlog of a broker is a fold of operations (`LogTables`): `palio.node.queues` is the same in
-memory, and what `load_log` reads is what the operations made there.
+A broker's durable backlog is a fold of operations. `LogTables` folds them into tables, and
+`palio.node.queues` does the same in memory; `load_log` reads the tables back.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class LogTables:
         self._execute = connection.execute
         self._many = connection.executemany
         self.log = int(about(connection, "log"))
-        """Which log this is; 0 until the broker has caught up with its network."""
+        """The number of this log; 0 until the broker has caught up with its network."""
         self.last_offset = int(about(connection, "last_offset"))
-        """The last that was used, also of what is over: each is used once."""
+        """The greatest offset that was ever used: each is used once."""
 
     def write(self, operation: Operation) -> None:
         """Carry out one operation within the transaction that is open."""
@@ -75,7 +75,7 @@ class LogTables:
             case Ack(subject, upto, others):
                 where = "DELETE FROM waiting WHERE home = ? AND subject = ? AND place"
                 self._execute(f"{where} <= ?", (self._name, subject, upto))
-                self._many(f"{where} = ?", [(self._name, subject, each) for each in others])
+                self._many(f"{where} = ?", [(self._name, subject, place) for place in others])
             case Open(claim):
                 put_row(self._connection, "claims", *claim)
             case Cursor():
@@ -83,40 +83,40 @@ class LogTables:
             case Numbered():
                 put_row(self._connection, "publishers", *operation)
             case Forgotten(publishers):
-                gone = [(each,) for each in publishers]
-                self._many("DELETE FROM publishers WHERE publisher = ?", gone)
+                names = [(publisher,) for publisher in publishers]
+                self._many("DELETE FROM publishers WHERE publisher = ?", names)
             case _:
                 self._write_stream(operation)
 
     def _write_stream(self, operation: Operation) -> None:
         match operation:
             case Release(home, log, upto):
-                known, base = self._stream(home)
-                if known == log:
-                    gone = "DELETE FROM waiting WHERE home = ? AND place <= ?"
-                    self._execute(gone, (home, upto))
+                current, base = self._stream(home)
+                if current == log:
+                    query = "DELETE FROM waiting WHERE home = ? AND place <= ?"
+                    self._execute(query, (home, upto))
                     put_row(self._connection, "streams", home, log, max(base, upto))
             case Renew(home, log):
                 put_row(self._connection, "streams", home, log, 0)
             case CaughtUp(log):
                 self.log = log
                 self._execute("DELETE FROM cursors")
-                for home, known in self._rows("SELECT home, log FROM streams"):
-                    put_row(self._connection, "streams", home, known, 0)
+                for home, number in self._rows("SELECT home, log FROM streams"):
+                    put_row(self._connection, "streams", home, number, 0)
             case _:
                 pass
 
-    def _retarget(self, what: Retarget) -> None:
-        taken = self._take(what.subject, what.to, dict(what.sent))
+    def _retarget(self, move: Retarget) -> None:
+        taken = self._take(move.subject, move.to, dict(move.sent))
         self._wait(
-            (what.to, offset, what.subject, what.number, rows, entry)
-            for offset, (rows, entry) in enumerate(taken, what.first)
+            (move.to, offset, move.subject, move.number, rows, entry)
+            for offset, (rows, entry) in enumerate(taken, move.first)
         )
-        self.last_offset = max(self.last_offset, what.first + what.reserved - 1)
+        self.last_offset = max(self.last_offset, move.first + move.reserved - 1)
 
     def _take(self, subject: str, to: str, sent: dict[str, int]) -> list[tuple[Any, int]]:
-        """Take out the backlog of a durable subscription, in order, except what is in its place
-        and what others may have: its rows, and in which entry.
+        """Remove and return the backlog of a durable subscription, in order: rows and entries. Not
+        the part that is at its home `to` already, nor the part that was `sent` to other homes.
         """
         query = "SELECT home, place, rows, entry FROM waiting WHERE subject = ? ORDER BY place"
         moved = [
@@ -140,15 +140,15 @@ class LogTables:
         self.last_offset = max([self.last_offset, *(offset for _, offset, *_ in ordered)])
 
     def _stream(self, home: str) -> tuple[int, int]:
-        found = self._rows("SELECT log, base FROM streams WHERE home = ?", home)
-        return found[0] if found else (0, 0)
+        rows = self._rows("SELECT log, base FROM streams WHERE home = ?", home)
+        return rows[0] if rows else (0, 0)
 
     def _rows(self, query: str, *values: object) -> list[Any]:
         return self._execute(query, values).fetchall()
 
 
 class Scribe:
-    """Writes operations within transactions, and notes what each of these did."""
+    """Writes operations within transactions, and makes a note of each transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -158,7 +158,7 @@ class Scribe:
         self.forget()
 
     def forget(self) -> None:
-        """After a transaction that failed: what it added is not there."""
+        """Read counters and shapes again after a transaction failed: its changes are undone."""
         self._shapes.clear()
         self._tables = LogTables(self._connection, self._name)
         self._time_us = int(about(self._connection, "time_us"))
@@ -169,15 +169,11 @@ class Scribe:
         self._note = Note(self._name, self._epochs, commits, 0)
 
     def finish(self) -> Note:
-        """Store, before the commit, their number and the last offset: each is used
-        once. What the transaction did is noted.
-        """
+        """Write the counters before the commit, and return the transaction's note."""
         note, tables = self._note, self._tables
         note.last_offset, note.time_us = tables.last_offset, self._time_us
-        counters = {"commits": note.commits, "time_us": self._time_us}
-        put_about(
-            self._connection, {**counters, "log": tables.log, "last_offset": tables.last_offset}
-        )
+        counters = {"commits": note.commits, "time_us": self._time_us, "log": tables.log}
+        put_about(self._connection, {**counters, "last_offset": tables.last_offset})
         note.spans = list(self._spans.values())
         self._begin(note.commits + 1)
         return note
@@ -189,8 +185,8 @@ class Scribe:
             case Put():
                 self._put(operation)
             case Discard(entries):
-                gone = [(each,) for each in entries]
-                self._connection.executemany("DELETE FROM entries WHERE entry = ?", gone)
+                numbers = [(entry,) for entry in entries]
+                self._connection.executemany("DELETE FROM entries WHERE entry = ?", numbers)
             case Ack(subject, bookmark=bookmark):
                 if bookmark:
                     put_row(self._connection, "bookmarks", subject, bookmark)
@@ -209,7 +205,7 @@ class Scribe:
                 self._note.ended.append(subject)
                 for table in ("subscriptions", "bookmarks"):
                     self._execute(f"DELETE FROM {table} WHERE subject = ?", (subject,))
-            case PutRecord():  # in its place, since they are read in the order in which they came
+            case PutRecord():  # REPLACE would move it to the end, and records are read in order
                 self._execute(
                     "INSERT INTO records VALUES (?, ?, ?) ON CONFLICT (key) "
                     "DO UPDATE SET value = excluded.value, sum = excluded.sum",
@@ -225,7 +221,7 @@ class Scribe:
                 pass
 
     def try_room(self, nbytes: int) -> None:
-        """Write something of so many bytes, which goes at once."""
+        """Write and delete so many bytes, to learn whether the disk has space for them."""
         row = "INSERT INTO entries VALUES (-1, '', NULL, NULL, 0, 0, 0, 0, zeroblob(?))"
         self._execute(row, (nbytes,))
         self._execute("DELETE FROM entries WHERE entry = -1")
@@ -250,13 +246,13 @@ class Scribe:
             span.last_entry, span.last_seq = entry, last
 
     def _shape(self, shape: Shape) -> tuple[int, pa.Buffer]:
-        found = self._shapes.get(shape)
-        if found is None:
+        numbered = self._shapes.get(shape)
+        if numbered is None:
             described = shape.schema.serialize()
             self._execute(
                 "INSERT OR IGNORE INTO shapes (schema, sum) VALUES (?, ?)",
                 (described, zlib.crc32(described)),
             )
             cursor = self._execute("SELECT shape FROM shapes WHERE schema = ?", (described,))
-            found = self._shapes[shape] = cursor.fetchone()[0], described
-        return found
+            numbered = self._shapes[shape] = cursor.fetchone()[0], described
+        return numbered

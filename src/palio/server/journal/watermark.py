@@ -1,16 +1,16 @@
-"""`Watermark`: how far a journal has come, in a file of its own: the watermark.
+"""`Watermark`: the progress of a journal, in a file of its own.
 
-A log that was cut short, an empty file and an old copy all look like a journal with less in it. The
-mark has the former size. It is compared when the journal is opened (`journal.begin_epoch`).
+A log that was cut short, an empty file and an old copy all look like a journal with fewer
+transactions. The watermark has their number. It is compared when the journal is opened
+(`journal.begin_epoch`).
 
 1. A note is added after the transaction that it describes is on the disk, and before that is
-   acknowledged. So the mark is never ahead of what was synced: what it knows and the journal does
-   not is gone.
-2. A broker that is killed leaves all notes behind. The mark itself is synced once in `SYNC_S`, when
-   the writer is idle and when the journal is opened or closed: it costs no sync for each
-   transaction. A machine that loses its power may forget the notes of the last second, never more.
-3. A note that is not whole is left out, wherever it is: each is true by itself.
-4. The file is rewritten when it has grown by `WATERMARK_BYTES`: half of it, the newest notes,
+   acked. So the watermark is never ahead of the journal: a transaction in it alone is lost.
+2. A broker that is killed leaves all notes behind. The file itself is synced once in `SYNC_S`, when
+   the writer is idle and when the journal is opened or closed: no transaction costs a second sync.
+   A machine that loses its power may lose the notes of the last second, never more.
+3. A torn note is skipped, wherever it is: each is valid by itself.
+4. The file is rewritten when it has grown by `WATERMARK_BYTES`: the newest half of the notes
    stays, with the names of all durable subscriptions.
 """
 
@@ -37,14 +37,14 @@ FILE: Final = "journal.mark"
 """The name of the mark in the data directory."""
 
 SYNC_S: Final = 1.0
-"""The mark of a busy journal is synced once in so long: a sync takes milliseconds."""
+"""The interval of syncs while the journal is busy: a sync takes milliseconds."""
 
 _READ_BYTES: Final = 64 << 20
-"""More is not read of the file; a mark has a tenth of it at most."""
+"""The most that is read of the file; a watermark has a tenth of it at most."""
 
 
 Counter: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-"""The counters of a journal: it continues after these, and SQLite has 64 bits for them."""
+"""A counter of a journal, which SQLite keeps in 64 bits."""
 
 
 class Span(msgspec.Struct, array_like=True):
@@ -97,7 +97,7 @@ class Watermark:
             self._descriptor = files.open_own(path)
         except OSError as error:
             raise InvalidConfiguration(f"{path}: {error}") from None
-        for line, note in sorted(self._read(), key=lambda each: each[1].commits):
+        for line, note in sorted(self._read(), key=lambda entry: entry[1].commits):
             self._keep(line, note)
 
     # --- as it was left ---
@@ -124,23 +124,23 @@ class Watermark:
 
     def spans_after(self, entry: int) -> list[Span]:
         """The ranges of entries after one, joined for each publisher."""
-        found: dict[str, Span] = {}
+        spans: dict[str, Span] = {}
         notes = filter(None, map(_decoded, self._lines))
         for span in (span for note in notes for span in note.spans):
             if span.last_entry > entry:
-                known = found.setdefault(span.publisher, span)
-                known.last_entry, known.last_seq = span.last_entry, span.last_seq
-        return list(found.values())
+                joined = spans.setdefault(span.publisher, span)
+                joined.last_entry, joined.last_seq = span.last_entry, span.last_seq
+        return list(spans.values())
 
     # --- being written ---
 
     def note(self, note: Note) -> None:
-        """Add what a transaction did, which is on the disk."""
+        """Add the note of a transaction that is on the disk."""
         line = _encoded(note)
         self._keep(line, note)
         self._unsynced = True
         try:
-            # In front of a note is a new line: what was torn before it is by itself then.
+            # A new line before the note, too: an earlier torn note must not spoil this one.
             os.write(self._descriptor, b"\n" + line + b"\n")
             self._failing = False
         except OSError as error:
@@ -151,7 +151,7 @@ class Watermark:
             self.sync()
 
     def sync(self) -> None:
-        """Sync: all that was noted survives a loss of power from now on."""
+        """Sync the file, so that all notes survive a loss of power."""
         if not self._unsynced:
             return
         try:
@@ -164,7 +164,7 @@ class Watermark:
             self._warn(error)
 
     def close(self) -> None:
-        """Sync, and let go of the file. May be called twice."""
+        """Sync and close the file. May be called twice."""
         if self._descriptor >= 0:
             self.sync()
             os.close(self._descriptor)
@@ -224,9 +224,9 @@ def _encoded(note: Note) -> bytes:
 
 
 def _decoded(line: bytes) -> Note | None:
-    """A note, if it is what was written."""
-    found, _, text = line.partition(b" ")
-    if found != b"%08x" % zlib.crc32(text):
+    """Return a note; None if it is torn or damaged."""
+    digits, _, text = line.partition(b" ")
+    if digits != b"%08x" % zlib.crc32(text):
         return None
     try:
         return msgspec.json.decode(text, type=Note)

@@ -156,17 +156,17 @@ class Writer:
     def _commit(self, group: Sequence[Append]) -> None:
         self._grown = True
         started = time.perf_counter()
-        outdated = [each for each in group if each.term < self._term]
+        outdated = [append for append in group if append.term < self._term]
         due = group[len(outdated) :]
-        assert all(each.term == self._term for each in due), "L1: terms only grow"
+        assert all(append.term == self._term for append in due), "L1: terms only grow"
         self._refuse(outdated)
         if due:
             problem = self._identity.problem() or self._attempt(due)
             # What only lets go may be paid for by the reserve (rule 4).
-            if problem is not None and not any(each.operations for each in due):
+            if problem is not None and not any(append.operations for append in due):
                 problem = self._pay(due, problem)
             if problem is None:
-                self._stored([each.ticket for each in due])
+                self._stored([append.ticket for append in due])
             else:
                 self._begin_refusing(problem)
                 self._refuse(due)
@@ -182,8 +182,8 @@ class Writer:
 
     def _refuse(self, appends: Sequence[Append]) -> None:
         self._counters.failures += len(appends)
-        for each in appends:
-            self._failed(each.ticket, self._problem)
+        for append in appends:
+            self._failed(append.ticket, self._problem)
 
     def _probe(self) -> None:
         """Try whether the disk takes something that grows."""
@@ -200,11 +200,11 @@ class Writer:
         if room is None or self._identity.problem() is not None:
             return problem
         room.release()
-        found = self._attempt(appends)
-        if found is None:
+        error = self._attempt(appends)
+        if error is None:
             self._empty_log()
         room.reserve()
-        return found
+        return error
 
     def _is_too_much(self, nbytes: int) -> bool:
         """Return whether the disk lacks room for so much and for what must be written after it."""
@@ -228,11 +228,13 @@ class Writer:
         None.
         """
         execute = self._connection.execute
-        operations = [each for append in group for each in (*append.released, *append.operations)]
+        operations = [
+            operation for append in group for operation in (*append.released, *append.operations)
+        ]
         if not operations and not probe_bytes:
             return None
         try:
-            grown = sum(_size(each) for append in group for each in append.operations)
+            grown = sum(_size(operation) for append in group for operation in append.operations)
             if self._is_too_much(grown + probe_bytes):
                 return "the disk is full, but for what is kept to write acknowledgements"
             execute("BEGIN IMMEDIATE")

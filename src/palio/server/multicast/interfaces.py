@@ -58,13 +58,13 @@ def find_interface(wanted: str, group: str, port: int) -> Interface:
     True
     """
     family = socket.AF_INET6 if ":" in group else socket.AF_INET
-    known = list(_addresses(family))
+    addresses = list(_addresses(family))
     address = wanted or _on_the_way(family, group, port)
-    for name, found in known:
-        if name == wanted or found == _plain(address):
-            return _described(name, found)
+    for name, candidate in addresses:
+        if name == wanted or candidate == _plain(address):
+            return _described(name, candidate)
     version = "IPv6" if family == socket.AF_INET6 else "IPv4"
-    listed = ", ".join(f"{name} ({found})" for name, found in known) or "none"
+    listed = ", ".join(f"{name} ({address})" for name, address in addresses) or "none"
     raise InvalidConfiguration(
         f"{wanted or address!r:.80} is no interface with an address of {version}; there are: "
         f"{listed:.400}"
@@ -125,12 +125,12 @@ def _described(name: str, address: str) -> Interface:
 def _addresses(family: socket.AddressFamily) -> Iterator[tuple[str, str]]:
     """Interfaces with their addresses, those that reach furthest first."""
     if family == socket.AF_INET6:
-        found = []
+        addresses = []
         for line in Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines():
             packed, _, _, _, _, name = line.split()
             address = ipaddress.IPv6Address(int(packed, 16))
-            found.append((address.is_link_local, name, str(address)))
-        yield from ((name, address) for _, name, address in sorted(found))
+            addresses.append((address.is_link_local, name, str(address)))
+        yield from ((name, address) for _, name, address in sorted(addresses))
         return
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
         room = array("B", bytes(_MAX_ADDRESSES * _IFREQ.size))

@@ -6,10 +6,10 @@
   Host <--datagram-- Server <-- open <-- one socket that receives what they have joined
 ```
 
-1. What cannot be sent at once is dropped and counted: those who lack it ask for it.
-2. Reading is bounded as it is for connections (see `scheduler`). Input meanwhile is in the
-   system's buffer, and what does not fit there is lost and counted.
-3. What this broker sent itself comes back to it where others on the machine receive as well, and is
+1. A datagram that cannot be sent at once is dropped and counted: receivers request it.
+2. Reading is bounded as it is for connections (see `scheduler`). Meanwhile datagrams are in the
+   system's buffer; those that do not fit are lost and counted.
+3. Where other brokers on the machine receive too, a broker's own datagrams return to it. They are
    dropped unopened.
 """
 
@@ -52,7 +52,7 @@ class Owner(Protocol):
     scheduler: LoopScheduler
 
     def receive_datagram(self, datagram: Datagram) -> None:
-        """A datagram came."""
+        """Process a datagram."""
 
 
 class GroupSockets:
@@ -77,16 +77,15 @@ class GroupSockets:
         self._sealer = sealer
         self._opener = opener
         self._is_lost = is_lost
-        """For measurements: whether the next that is received counts as lost on the way."""
+        """For measurements: makes it drop datagrams as if they were lost."""
         self._memberships = Memberships(interface)
-        self._joined: dict[int, tuple[int, ...]] = {}
-        """Of each plan the groups."""
+        self._joined: dict[int, tuple[int, ...]] = {}  # groups by plan
         self._sending = multicast_sender(interface, ttl=ttl, loop=loop)
         self._own = self._sending.getsockname()
         try:
             with closing(multicast_sender(interface)) as trial:
-                trial.connect((groups.address(0, 0), port))  # or there is no way for what is sent
-            self._hearing = _listener(interface, port)
+                trial.connect((groups.address(0, 0), port))  # fails if there is no route
+            self._receiving = _listener(interface, port)
         except BaseException:
             self._sending.close()
             raise
@@ -103,10 +102,10 @@ class GroupSockets:
     def close(self) -> None:
         """Leave all groups, and send and receive nothing more. May be called twice."""
         if self._loop is not None:
-            self._loop.remove_reader(self._hearing)
+            self._loop.remove_reader(self._receiving)
         self._owner = self._loop = None
         self._memberships.close()
-        self._hearing.close()
+        self._receiving.close()
         self._sending.close()
 
     # --- `MulticastPort` ---
@@ -118,20 +117,20 @@ class GroupSockets:
         for piece in self._sealer.seal(datagram):
             try:
                 self._sending.sendto(piece, to)
-            except OSError:  # the system has no room now; there is no way
+            except OSError:  # no buffer space, or no route
                 counters.unsent += 1
             else:
                 counters.sent += 1
                 counters.sent_bytes += len(piece)
 
     def tune(self, plan: int, groups: tuple[int, ...]) -> None:
-        """Join these groups of a plan, and leave its others, in this turn and those that follow."""
+        """Join these groups of a plan, and leave its others, step by step (`proceed`)."""
         self._joined[plan] = groups
         if not groups:
             del self._joined[plan]
         address = self._groups.address
         self._memberships.aim(
-            {address(each, group) for each, joined in self._joined.items() for group in joined}
+            {address(number, group) for number, joined in self._joined.items() for group in joined}
         )
         self._fall_behind()
 
@@ -161,9 +160,9 @@ class GroupSockets:
         while self._memberships.step():
             if clock() > until:
                 return False
-        while self._owner is owner:  # what was received may end it
+        while self._owner is owner:  # a datagram may end it
             try:
-                piece, sender = self._hearing.recvfrom(MAX_MTU)
+                piece, sender = self._receiving.recvfrom(MAX_MTU)
             except BlockingIOError:
                 return True
             except OSError:  # an error of the interface, which comes once
@@ -187,21 +186,21 @@ class GroupSockets:
             self._owner.scheduler.wait(self)
 
     def _read_or_not(self) -> None:
-        """Watch the socket, unless it waits in the queue already."""
+        """Watch the socket, unless a turn is scheduled already."""
         wanted = not self._is_behind
         if self._loop is None or self._is_reading is wanted:
             return
         self._is_reading = wanted
         if wanted:
-            self._loop.add_reader(self._hearing, self.proceed)
+            self._loop.add_reader(self._receiving, self.proceed)
         else:
-            self._loop.remove_reader(self._hearing)
+            self._loop.remove_reader(self._receiving)
 
     # --- figures ---
 
     @property
     def is_settled(self) -> bool:
-        """Return whether all is joined and left that shall be, as far as that can be."""
+        """True if no address is left to join or leave."""
         return self._memberships.is_settled
 
     @property
@@ -217,37 +216,37 @@ class GroupSockets:
     @property
     def buffer_bytes(self) -> int:
         """Bytes that the system buffers for this broker until they are read."""
-        return self._hearing.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        return self._receiving.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Datagrams lost here, by reason: on the way out, in the system's buffer, unopened."""
-        meminfo = self._hearing.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _DROPS.size)
+        """Datagrams lost here, by reason: not sent, overflown in the buffer, or not opened."""
+        meminfo = self._receiving.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _DROPS.size)
         (overflown,) = _DROPS.unpack(meminfo)
         return {"unsent": self.counters.unsent, "overflown": overflown, **self._opener.dropped}
 
 
 def _listener(interface: Interface, port: int) -> socket.socket:
-    """Open a socket that receives the packets of a port on an interface, for all members."""
-    made = socket.socket(interface.family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    """Open a socket that receives all datagrams to a port on an interface."""
+    listener = socket.socket(interface.family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.name.encode())
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.name.encode())
         if interface.family == socket.AF_INET6:
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.bind(("", port))
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(("", port))
     except BaseException:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
 # --- memberships ---
 #
-# Linux lets a socket join 20 addresses (net.ipv4.igmp_max_memberships), and gives packets for
-# any address that somebody has joined to every socket that is bound to the port. So sockets that
-# are never read join, and the one that is read receives all.
+# Linux lets a socket join 20 addresses (net.ipv4.igmp_max_memberships), and delivers datagrams to
+# any address that the machine has joined to every socket bound to the port. So sockets that are
+# never read join, and the one that is read receives all.
 
 
 class Memberships:
@@ -257,12 +256,11 @@ class Memberships:
         self._index = interface.index
         self._family = interface.family
         self._joined: dict[str, socket.socket] = {}
-        self._holders: dict[socket.socket, int] = {}
-        """The sockets that have joined, and how many addresses each."""
+        self._holders: dict[socket.socket, int] = {}  # number of addresses by socket
         self._to_leave: list[str] = []
         self._to_join: list[str] = []
         self.failed = 0
-        """How many of the addresses that were last aimed at could not be joined."""
+        """Addresses of the last `aim` that could not be joined."""
 
     def __len__(self) -> int:
         return len(self._joined)
@@ -273,18 +271,18 @@ class Memberships:
         return len(self._holders)
 
     def aim(self, wanted: set[str]) -> None:
-        """These addresses shall be joined, and no others; `step` does it."""
+        """Set the addresses to be joined, and no others; `step` joins and leaves them."""
         self._to_leave = list(self._joined.keys() - wanted)
         self._to_join = sorted(wanted - self._joined.keys(), reverse=True)
         self.failed = 0
 
     @property
     def is_settled(self) -> bool:
-        """Return whether there is nothing to do."""
+        """True if there is nothing to do."""
         return not self._to_leave and not self._to_join
 
     def step(self) -> bool:
-        """Leave or join one address; whether there was one."""
+        """Leave or join one address; return False if there was none."""
         if self._to_leave:
             self._leave(self._to_leave.pop())
         elif self._to_join:
@@ -294,7 +292,7 @@ class Memberships:
         return True
 
     def close(self) -> None:
-        """Leave all."""
+        """Leave all addresses."""
         for holder in self._holders:
             holder.close()
         self._holders.clear()
@@ -317,7 +315,7 @@ class Memberships:
     def _joins(self, holder: socket.socket, address: str) -> bool:
         try:
             self._set(holder, address, is_member=True)
-        except OSError:  # it has joined as many as it may; the interface is gone
+        except OSError:  # the socket is full, or the interface is gone
             return False
         self._joined[address] = holder
         self._holders[holder] = self._holders.get(holder, 0) + 1
@@ -344,8 +342,7 @@ class Memberships:
             holder.setsockopt(socket.IPPROTO_IP, option, request)
 
 
-# --- by the settings ---
-
+# --- settings ---
 
 logger: Final = logging.getLogger("palio.server")
 
@@ -353,8 +350,8 @@ logger: Final = logging.getLogger("palio.server")
 def open_groups(
     settings: Multicast, broker: str, is_lost: Callable[[], bool] | None = None
 ) -> GroupSockets | None:
-    """Open the sockets for groups; None without multicast. `InvalidConfiguration` has
-    the obstacle.
+    """Open the sockets for groups; None without multicast. Raise `InvalidConfiguration` if they
+    cannot be opened.
     """
     if not settings.groups:
         return None

@@ -213,10 +213,10 @@ class _Network(httpcore.AsyncNetworkBackend):
 async def _addresses(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise httpcore.ConnectError(f"{host!r:.80}: {error}") from None
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
+    return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
 class _ShortStream(httpcore.AsyncNetworkStream):
