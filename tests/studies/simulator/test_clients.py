@@ -67,7 +67,7 @@ def test_what_was_given_up_a_moment_ago_is_dropped_and_counted() -> None:
     alice.unsubscribe_pattern(key)
     network.run()
     assert all(
-        not router.standing for router in network.routers.values() if isinstance(router, Patterned)
+        not router.subscriptions for router in network.routers.values() if isinstance(router, Patterned)
     )
 
 
