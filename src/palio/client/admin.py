@@ -23,7 +23,7 @@ from palio.protocol.messages import AddPeer, Answer, Apply, Drain, Query, Remove
 
 
 class Admin:
-    """What operators ask of the broker, and of the network: `client.admin`.
+    """Requests of operators to the broker and the network: `client.admin`.
 
     Most of it needs the grant `monitor` or `operate`.
     """

@@ -48,7 +48,7 @@ def batches(events: Publishable, expires: datetime | None = None) -> list[pa.Rec
 
 
 def expiry(ttl: float | None, now: datetime) -> datetime | None:
-    """When events expire that are published now.
+    """Return the time at which events that are published now expire.
 
     >>> expiry(60, datetime(2026, 1, 1)).isoformat()
     '2026-01-01T00:01:00'

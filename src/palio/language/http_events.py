@@ -69,7 +69,7 @@ def from_json(document: Any) -> dict[str, Any]:
 
 
 def _attributes(document: Any) -> dict[str, Any]:
-    """What filters see of a CloudEvent."""
+    """The attributes of a CloudEvent for filters."""
     if not isinstance(document, Mapping):
         raise InvalidEvent(f"a CloudEvent is a JSON object, not {document!r:.60}")
     event = {
@@ -259,7 +259,7 @@ def _of_program(event: Mapping[str, Any], row: Mapping[str, Any], publisher: str
 
 
 def _data_of_program(event: Mapping[str, Any], payload: object) -> Mapping[str, Any]:
-    """What a program published: its attributes, and lists and nested data if they are theirs."""
+    """Return the data that a program published: attributes, and lists and nested data if given."""
     try:
         if payload is None or cloud_event_of(payload) is not None:
             return event

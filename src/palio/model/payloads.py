@@ -77,7 +77,7 @@ def as_mapping(given: object) -> dict[str, Any] | None:
 
 
 def _plain(value: object) -> Any:
-    """What msgspec does not know as what it knows: models, and scalars of numpy."""
+    """Convert objects that msgspec does not encode: models, and scalars of numpy."""
     fields = dict(value) if isinstance(value, Mapping) else as_mapping(value)
     return checked(value) if fields is None else fields
 

@@ -276,23 +276,23 @@ class OpenAuthority:
         self._anyone = Principal(ANYONE, TRUE, TRUE, may_monitor=True, may_operate=True)
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
-        """See `Authority`."""
+        """Return a principal that may do everything."""
         return self._anyone
 
     def authenticate_broker(self, token: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
-        """See `Authority`."""
+        """Accept every broker."""
         return self._anyone
 
     def vouched(self, token: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
-        """See `Authority`."""
+        """Accept every broker."""
         return self._anyone
 
     def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
-        """See `Authority`."""
+        """Accept data without checking its signature."""
         return self._anyone
 
     def check(self, principal: Principal, at: Moment) -> None:
-        """See `Authority`."""
+        """Accept: nothing expires here."""
 
 
 class NamedAuthority:
@@ -307,7 +307,7 @@ class NamedAuthority:
         self._principals = dict(principals)
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # certificates only
-        """See `Authority`."""
+        """Return the principal of a certificate's subject."""
         principal = self._principals.get(transport_name)
         if principal is None:
             problem = (
@@ -321,19 +321,19 @@ class NamedAuthority:
         return principal
 
     def authenticate_broker(self, token: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
-        """See `Authority`."""
+        """Refuse all brokers: their names come from tokens."""
         raise NotAuthenticated(f"a certificate makes no broker; {NO_BROKER}")
 
     def vouched(self, token: str, at: Moment) -> Principal:
-        """See `Authority`."""
+        """Refuse all brokers: their names come from tokens."""
         return self.authenticate_broker(token, at)
 
     def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
-        """See `Authority`."""
+        """Refuse all signed data, as no broker has a key."""
         return self.vouched(token, at)
 
     def check(self, principal: Principal, at: Moment) -> None:
-        """See `Authority`."""
+        """Refuse a principal that expired, or that is no longer listed."""
         principal.check(at)
         if self._principals.get(principal.name) != principal:
             raise NotAuthenticated(f"{principal.name!r} is no longer listed")

@@ -53,7 +53,7 @@ class Machine(Protocol):
 
     @property
     def wake_at(self) -> float:
-        """When it next wants `tick`."""
+        """The time at which `tick` is due."""
 
     def start(self, at: Moment) -> Sequence[Effect]:
         """Begin. Called once, before anything else."""

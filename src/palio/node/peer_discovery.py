@@ -139,7 +139,7 @@ class PeerDiscovery:
 
     @property
     def wake_at(self) -> float:
-        """When `tick` is next to be called."""
+        """The time at which `tick` is due."""
         is_at_work = self._link_drain or (self._is_on and not self._cluster_state.is_alone)
         return self._next_check_at if is_at_work else inf
 

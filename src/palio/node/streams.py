@@ -188,7 +188,7 @@ class Streams:
 
     @property
     def wake_at(self) -> float:
-        """When `tick` has something to do."""
+        """The time at which `tick` is due."""
         return min((flow.retransmit_at for flow in self._flows.values()), default=inf)
 
     def has_unacked(self, home: str, upto: int) -> bool:

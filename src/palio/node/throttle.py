@@ -19,7 +19,7 @@ HALF_S: Final = 4.0
 
 
 class Lag:
-    """How overloaded a broker is, by how late its alarms ring.
+    """The overload of a broker, measured by the delay of its timers.
 
     >>> lag = Lag()
     >>> lag.note(0.4, now=7.0)
@@ -75,7 +75,7 @@ class Throttle:
 
     @property
     def due_at(self) -> float:
-        """When the next report may be sent, at the present load; it may be in the past."""
+        """The time from which the next report may be sent, at the present load; it may be past."""
         return self._at + (1.0 - self._left) * self.pause_s
 
     def record(self, now: float) -> None:

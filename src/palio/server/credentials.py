@@ -198,7 +198,7 @@ def _context(tls: Tls, *, asks: bool = False) -> ssl.SSLContext:
 
 
 def expiries(tls: Tls, identity: Identity) -> dict[str, float]:
-    """When the credentials that a broker has loaded expire, in seconds since 1970."""
+    """Return the expiry of each credential that a broker has loaded, in seconds since 1970."""
     from cryptography import x509
 
     from palio.server.tokens import inspect

@@ -43,7 +43,7 @@ NODE_LIMITS: Final = (
 
 
 class ConfigurationChange(NamedTuple):
-    """What differs between two configurations."""
+    """The differences between two configurations."""
 
     configuration: Configuration
     """The old one with the live settings of the new one."""
