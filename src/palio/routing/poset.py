@@ -111,11 +111,11 @@ class Poset:
         search ends after so many candidates that do not.
         """
         form, own = form_of(filter), self._numbers.get(filter)
-        index, forms = self._index, self._forms
+        index, forms, holds = self._index, self._forms, self._holds
         # Lazily: callers often need the first answer only, and to confirm one may take long.
         for number in forms if index is None else index.above(form):
             if number != own:
-                if self._holds(forms[number], form):
+                if holds(forms[number], form):
                     yield forms[number].filter
                 elif (max_misses := max_misses - 1) <= 0:
                     return
@@ -123,10 +123,10 @@ class Poset:
     def covered(self, filter: Stated, max_misses: float = math.inf) -> Iterator[Stated]:
         """Yield the members, other than itself, that a filter covers, as `coverers` does."""
         form, own = form_of(filter), self._numbers.get(filter)
-        index, forms = self._index, self._forms
+        index, forms, holds = self._index, self._forms, self._holds
         for number in forms if index is None else index.below(form):
             if number != own:
-                if self._holds(form, forms[number]):
+                if holds(form, forms[number]):
                     yield forms[number].filter
                 elif (max_misses := max_misses - 1) <= 0:
                     return
