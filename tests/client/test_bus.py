@@ -135,7 +135,6 @@ async def test_a_record_batch_is_published_as_it_is() -> None:
         7,
         pa.record_batch({"x": [[1]]}),
         pa.record_batch({SEQ: [1]}),
-        pa.table({"x": [1]}),
     ],
 )
 async def test_one_bad_event_and_none_is_published(bad: Any) -> None:
@@ -566,9 +565,7 @@ async def test_a_publisher_has_a_name(publisher: Any) -> None:
 @pytest.mark.parametrize(
     ("events", "told"),
     [
-        (pa.table({"x": [1]}), "not Table; publish each of its to_batches"),
         ([pa.record_batch({"x": [1]})], "not RecordBatch; publish record batches one by one"),
-        (pd.DataFrame({"x": [1]}), "not DataFrame; publish pa.RecordBatch.from_pandas"),
         ("x", "a mapping of attributes or a typed object, not str"),
         ({"x": pd.NaT}, "'x': NaT is no time; give None"),
         ({"x": pd.NA}, "of type NAType, which is no attribute type"),

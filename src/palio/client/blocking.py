@@ -196,6 +196,9 @@ class SyncSubscription(SubscriptionView, Generic[Received]):
         """The next batch; `TimeoutError` after so many seconds, `Closed` if there will be none."""
         return self._portal.call(self._inner.receive_batch(), timeout)
 
+    to_arrow = waited(Subscription.to_arrow)
+    to_pandas = waited(Subscription.to_pandas)
+
     def __iter__(self) -> Iterator[Received]:
         while True:
             try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -30,8 +30,21 @@ from palio.model.parcels import Parcel, Shape
 from palio.model.payloads import as_mapping, event_of
 from palio.protocol.limits import check_seconds
 
+
+@runtime_checkable
+class ArrowTable(Protocol):
+    """A table of Arrow, pandas, polars, DuckDB or others that give themselves as Arrow streams."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The stream, as Arrow's PyCapsule interface has it."""
+
+
 Publishable: TypeAlias = (
-    Mapping[str, Any] | TypedEvent | pa.RecordBatch | Iterable[Mapping[str, Any] | TypedEvent]
+    Mapping[str, Any]
+    | TypedEvent
+    | pa.RecordBatch
+    | ArrowTable
+    | Iterable[Mapping[str, Any] | TypedEvent]
 )
 """What `publish` takes."""
 
@@ -62,13 +75,13 @@ def expiry(ttl: float | None, now: datetime) -> datetime | None:
 
 def _batches(events: Publishable) -> list[pa.RecordBatch]:
     if isinstance(events, pa.RecordBatch):
-        batch = conform_values(events)
-        refuse_system_names(batch.schema.names)
-        return [batch]
+        return [_conforming(events)]
+    if isinstance(events, ArrowTable):
+        return _table_batches(events)
     single = as_event(events)
     if single is not None:
         return list(to_batches([single]))
-    if not isinstance(events, Iterable) or _is_table(events):
+    if not isinstance(events, Iterable):
         raise InvalidEvent(
             f"publish takes an event, several, or a record batch, not {type(events).__name__}"
             f"{_advice(events)}"
@@ -97,8 +110,18 @@ def as_event(given: object) -> Mapping[str, Any] | None:
     return event
 
 
-def _is_table(given: object) -> bool:
-    return isinstance(given, pa.Table) or type(given).__name__ == "DataFrame"
+def _table_batches(table: ArrowTable) -> list[pa.RecordBatch]:
+    try:
+        stream = list(pa.RecordBatchReader.from_stream(table))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidEvent(f"no table of events: {error}") from None
+    return [_conforming(each) for each in stream if each.num_rows]
+
+
+def _conforming(batch: pa.RecordBatch) -> pa.RecordBatch:
+    conforming = conform_values(batch)
+    refuse_system_names(conforming.schema.names)
+    return conforming
 
 
 def _no_event(given: object) -> InvalidEvent:
@@ -111,10 +134,6 @@ def _advice(given: object) -> str:
     """Return advice for an object that contains events, but is neither one nor a list of them."""
     if isinstance(given, pa.RecordBatch):
         return "; publish record batches one by one"
-    if isinstance(given, pa.Table):
-        return "; publish each of its to_batches()"
-    if _is_table(given):
-        return "; publish pa.RecordBatch.from_pandas(it, preserve_index=False), or its to_batches()"
     if isinstance(given, str | bytes):
         return "; publish json.loads of it"
     return "; publish it._asdict()" if hasattr(given, "_asdict") else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
@@ -15,6 +16,8 @@ from palio.client.registration import Registration
 from palio.client.subscribing import as_filter, check_values, frozen, merged_values
 from palio.client.upstream import PendingReply, Upstream, is_refusal, log_refusal
 from palio.errors import Closed, InvalidEvent, PalioError
+from palio.model import html
+from palio.model.events import table_of
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
@@ -115,6 +118,14 @@ class SubscriptionView:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} to {self.filter}, {self.pending} pending>"
+
+    def _repr_html_(self) -> str:
+        shown: dict[str, object] = {"filter": html.code(self.filter)}
+        shown |= {f":{name}": repr(value) for name, value in self.params.items()}
+        if self.durable_name:
+            shown["durable name"] = self.durable_name
+        shown |= {"pending": self.pending, "dropped": self.dropped, "closed": self.is_closed}
+        return html.table(shown)
 
 
 class Subscription(SubscriptionView, Generic[Received]):
@@ -298,6 +309,19 @@ class Subscription(SubscriptionView, Generic[Received]):
         self._next_asked()
         _, batch = await _within(timeout, self._queue.take_batch())
         return batch
+
+    async def to_arrow(self, timeout: float = 0.0) -> pa.Table:  # noqa: ASYNC109  # as `receive`
+        """All pending events, and those that come within so many seconds, as one table."""
+        taken: list[pa.RecordBatch] = []
+        with suppress(TimeoutError, Closed):
+            async with asyncio.timeout(timeout):
+                while True:
+                    taken.append(await self.receive_batch())
+        return table_of(taken)
+
+    async def to_pandas(self, timeout: float = 0.0) -> Any:  # noqa: ASYNC109  # as `receive`
+        """The same as a DataFrame of pandas."""
+        return (await self.to_arrow(timeout)).to_pandas()
 
     async def __aenter__(self) -> Self:
         return self

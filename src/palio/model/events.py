@@ -327,6 +327,21 @@ def _plain(numbers: npt.NDArray[np.int64], kind: pa.DataType) -> pa.Array[Any]:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(buffer)])
 
 
+def table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Batches of whatever attributes as one table: what an event lacks is null.
+
+    >>> table_of([*to_batches([{"x": 1}]), *to_batches([{"x": 0.5, "y": "a"}])]).to_pylist()
+    [{'x': 1.0, 'y': None}, {'x': 0.5, 'y': 'a'}]
+    """
+    tables = [pa.Table.from_batches([each]) for each in batches] or [pa.table({})]
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InvalidEvent(
+            f"the events do not fit into one table: {error}; take them as batches"
+        ) from None
+
+
 def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with every column of one of the model's types, values unchanged.
 

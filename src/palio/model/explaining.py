@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from palio.model import html
 from palio.model.conjunctions import Conjunction
 from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import Literal
@@ -61,6 +62,9 @@ class Explanation(msgspec.Struct, frozen=True):
                 for finding in alternative.findings
             ]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html.lines(self)
 
 
 _WORDS = {True: "true", False: "false", None: "unknown"}

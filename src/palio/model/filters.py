@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from palio.errors import InvalidFilter
+from palio.model import html
 from palio.model.binding import unbound
 from palio.model.canonical import Clause, absorbed, conjunction_key, gathered, spread
 from palio.model.conjunctions import Conjunction
@@ -211,6 +212,9 @@ class Filter:
 
     def __repr__(self) -> str:
         return f"palio.parse({str(self)!r})"
+
+    def _repr_html_(self) -> str:
+        return html.code(self)
 
 
 TRUE: Final = Filter((Conjunction(()),))

@@ -25,6 +25,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from palio.errors import InvalidFilter
+from palio.model import html
 from palio.model.filters import Filter
 from palio.model.limits import (
     MAX_CONSTANTS,
@@ -87,6 +88,9 @@ class Pattern(msgspec.Struct, frozen=True, cache_hash=True):
 
     def __repr__(self) -> str:
         return f"palio.parse({str(self)!r})"
+
+    def _repr_html_(self) -> str:
+        return html.code(self)
 
 
 class Occurrence(msgspec.Struct, frozen=True):
