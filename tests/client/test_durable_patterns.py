@@ -498,7 +498,7 @@ class Real(Changing):
             stderr=PIPE,
         )
         assert self._sub.stderr is not None
-        assert b"hearing" in await self._sub.stderr.readline()
+        assert b"subscribed to" in await self._sub.stderr.readline()
         self.lives.append([])
         self._reading = asyncio.create_task(self._read(self.lives[-1]))
 
