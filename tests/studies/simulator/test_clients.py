@@ -67,7 +67,9 @@ def test_what_was_given_up_a_moment_ago_is_dropped_and_counted() -> None:
     alice.unsubscribe_pattern(key)
     network.run()
     assert all(
-        not router.subscriptions for router in network.routers.values() if isinstance(router, Patterned)
+        not router.subscriptions
+        for router in network.routers.values()
+        if isinstance(router, Patterned)
     )
 
 
