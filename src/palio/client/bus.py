@@ -18,7 +18,7 @@ from palio.client.base_bus import BaseBus
 from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import Event, Gap, PublishReceipt
-from palio.client.outgoing import Forms, Publishable, batches, expiry, lone
+from palio.client.outgoing import Forms, Marks, Publishable, batches, lone, marks_of
 from palio.client.registration import SubscriptionOptions
 from palio.client.subscribing import BusOptions, as_filter, given_params
 from palio.client.subscription import Subscription
@@ -30,6 +30,7 @@ from palio.model.filters import Filter
 from palio.model.parcels import Parcel
 from palio.model.patterns import Pattern
 from palio.protocol.names import check_name
+from palio.protocol.published_ids import PublishedIds
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK: Final = timedelta(microseconds=1)
@@ -65,6 +66,7 @@ class Bus(BaseBus[Upstream]):
         self._last_time: datetime | None = None
         self._seqs: dict[str, int] = {}
         self._forms = Forms()
+        self._ids = PublishedIds()
 
     @overload
     async def subscribe(
@@ -119,13 +121,15 @@ class Bus(BaseBus[Upstream]):
         publisher: str = "bus",
         durable: bool = False,
         ttl: float | None = None,
+        dedup_id: str | None = None,
     ) -> PublishReceipt:
         """Publish one event, several, or a record batch; return once they are in the queues.
 
         Numbers are given per publisher. Everything of one call has one publication time, later than
         that of the call before. If anything is wrong with one event, none is published. After `ttl`
-        seconds the events are not delivered any more. `durable` is there to be refused: a bus keeps
-        nothing.
+        seconds the events are not delivered any more. An event whose `dedup_id` the publisher has
+        given before, among the last 100,000, is not published again. `durable` is there to be
+        refused: a bus keeps nothing.
         """
         self._check_open()
         if durable:
@@ -134,8 +138,10 @@ class Bus(BaseBus[Upstream]):
             check_name(publisher, "a publisher")
         time = self._next_time()
         before = last = self._seqs.get(publisher, 0)
-        matches = []
-        for parcel in self._parcels(events, expiry(ttl, time)):
+        matches, parcels = [], self._parcels(events, marks_of(ttl, dedup_id, time))
+        if dedup_id is not None and not self._ids.first_time(self._ids.keys(publisher, [dedup_id])):
+            return PublishReceipt(last + 1, last, 0)
+        for parcel in parcels:
             whole = parcel.stamped(publisher, last + 1, (time - _EPOCH) // _TICK)
             last += len(parcel)
             everything = np.ones(len(parcel), np.bool_)
@@ -151,13 +157,13 @@ class Bus(BaseBus[Upstream]):
             await asyncio.sleep(0)  # let consumers run before more is published
         return PublishReceipt(before + 1, last, deliveries)
 
-    def _parcels(self, events: Publishable, expires: datetime | None) -> list[Parcel]:
+    def _parcels(self, events: Publishable, marks: Marks) -> list[Parcel]:
         """Events as parcels; a single event is not made a batch, which costs more than all else."""
-        form = self._forms.of(events) if type(events) is dict and expires is None else None
+        form = self._forms.of(events) if type(events) is dict and not marks else None
         single = None if form is None else lone(*form)
         if single is not None:
             return [single]
-        return [Parcel("", batch) for batch in batches(events, expires)]
+        return [Parcel("", batch) for batch in batches(events, marks)]
 
     def _next_time(self) -> datetime:
         """Now, or just after the last publication if the clock has not moved on since.

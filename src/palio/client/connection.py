@@ -28,7 +28,7 @@ from palio.client.broker_upstream import BrokerUpstream, Lifetimes
 from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE, now
 from palio.client.events import Event, Gap, PublishReceipt
-from palio.client.outgoing import Publishable, expiry
+from palio.client.outgoing import Publishable, marks_of
 from palio.client.registration import SubscriptionOptions
 from palio.client.reordering import check_reorder
 from palio.client.roaming import ConnectionState
@@ -275,6 +275,7 @@ class Client(BaseBus[BrokerUpstream]):
         *,
         durable: StoredAt = False,
         ttl: float | None = None,
+        dedup_id: str | None = None,
         timeout: float | EllipsisType | None = ...,  # noqa: ASYNC109  # a caller's own must not cancel it
     ) -> PublishReceipt:
         """Publish one event, several, or a record batch; return once the broker holds them.
@@ -283,12 +284,16 @@ class Client(BaseBus[BrokerUpstream]):
         where a durable subscription wants the events, too, so that the loss of one disk loses none
         of them: a broker of these that is away keeps the call waiting. Calls that run at the same
         time leave together; a call waits where too much is on its way already. After `ttl` seconds
-        the events are not delivered any more, from any queue. After `timeout`
+        the events are not delivered any more, from any queue. An event whose `dedup_id` this
+        client's name or principal has given before, among the last 100,000 of all at this broker,
+        is accepted and not published again. After `timeout`
         seconds (those of `connect`; None waits for ever) `Unreachable` is raised. Nobody knows then
         whether the events are published: they are still sent when the broker is back.
         """
         seconds = self._upstream.deadlines.seconds if isinstance(timeout, EllipsisType) else timeout
-        return await self.publish_nowait(events, durable=durable, ttl=ttl, timeout=seconds)
+        return await self.publish_nowait(
+            events, durable=durable, ttl=ttl, dedup_id=dedup_id, timeout=seconds
+        )
 
     def publish_nowait(
         self,
@@ -296,6 +301,7 @@ class Client(BaseBus[BrokerUpstream]):
         *,
         durable: StoredAt = False,
         ttl: float | None = None,
+        dedup_id: str | None = None,
         timeout: float | None = None,
     ) -> asyncio.Future[PublishReceipt]:
         """`publish` without waiting: the receipt comes later. Events leave in the order of calls.
@@ -305,8 +311,8 @@ class Client(BaseBus[BrokerUpstream]):
         """
         self._check_open()
         check_stored_at(durable)
-        expires = None if ttl is None else expiry(ttl, now())
-        receipt = self._outbox.offer(events, durable=durable, expires=expires)
+        marks = marks_of(ttl, dedup_id, now())
+        receipt = self._outbox.offer(events, durable=durable, marks=marks)
         if timeout is not None:
             self._upstream.deadlines.watch(receipt, _UNRECEIPTED, check_timeout(timeout))
         return receipt

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from palio.model.events import EXPIRES, PAYLOAD, SEQ, TIME
+from palio.model.events import DEDUP_ID, EXPIRES, PAYLOAD, SEQ, TIME
 from palio.model.payloads import data_of
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Event(Mapping[str, Any]):
         packed = attributes.pop(PAYLOAD, None)
         event = cls(attributes, publisher, seq, time, receipt=receipt, packed=packed)
         event.expires = attributes.pop(EXPIRES, None)
+        attributes.pop(DEDUP_ID, None)
         return event
 
     @property

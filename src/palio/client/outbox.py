@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final
 
 import pyarrow as pa
 
 from palio.client.events import PublishReceipt
-from palio.client.outgoing import Forms, Publishable, Row, batches, gathered, lone
+from palio.client.outgoing import NO_MARKS, Forms, Marks, Publishable, Row, batches, gathered, lone
 from palio.errors import LimitExceeded, PalioError
 from palio.model.parcels import Shape
 from palio.protocol.batches import PART_BYTES, check_texts, parts
@@ -103,12 +102,12 @@ class Outbox:
         return not self._offers and self._publications.is_idle
 
     def offer(
-        self, events: Publishable, *, durable: StoredAt = False, expires: datetime | None = None
+        self, events: Publishable, *, durable: StoredAt = False, marks: Marks = NO_MARKS
     ) -> asyncio.Future[PublishReceipt]:
         """Take events to be published; what is wrong with them is raised here or by the future."""
-        form = self._forms.of(events) if type(events) is dict and expires is None else None
+        form = self._forms.of(events) if type(events) is dict and not marks else None
         if form is None:
-            listed = batches(events, expires)
+            listed = batches(events, marks)
             offer = _Offer(durable)
             offer.batches = [part for batch in listed for part in parts(batch)]
             offer.count = sum(batch.num_rows for batch in listed)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
@@ -18,16 +19,19 @@ from palio.client.events import Event
 from palio.client.typed import TypedEvent
 from palio.errors import InvalidEvent, InvalidInput
 from palio.model.events import (
+    DEDUP_ID,
+    EXPIRES,
     PAYLOAD,
     conform_values,
-    expiring,
     refuse_system_names,
     schema_of,
     to_batches,
+    with_attribute,
 )
 from palio.model.limits import MAX_LONE_BYTES
 from palio.model.parcels import Parcel, Shape
 from palio.model.payloads import as_mapping, event_of
+from palio.model.values import Value, checked
 from palio.protocol.limits import check_seconds
 
 
@@ -49,28 +53,44 @@ Publishable: TypeAlias = (
 """What `publish` takes."""
 
 
-def batches(events: Publishable, expires: datetime | None = None) -> list[pa.RecordBatch]:
-    """Whatever was published as conforming batches, refused as a whole if anything is wrong. From
-    `expires` on the events are not delivered.
+Marks: TypeAlias = Mapping[str, Value]
+"""System attributes that `publish` gives all events of a call: when they expire, their id."""
+
+NO_MARKS: Final[Marks] = MappingProxyType({})
+
+
+def batches(events: Publishable, marks: Marks = NO_MARKS) -> list[pa.RecordBatch]:
+    """Whatever was published as conforming batches, refused as a whole if anything is wrong.
 
     >>> [batch.num_rows for batch in batches([{"x": 1}, {"x": 2}])]
     [2]
     """
     given = _batches(events)
-    return given if expires is None else [expiring(batch, expires) for batch in given]
+    if DEDUP_ID in marks and (count := sum(batch.num_rows for batch in given)) != 1:
+        raise InvalidInput(f"dedup_id= is the id of one event, not of {count}; publish one by one")
+    for name, value in marks.items():
+        given = [with_attribute(batch, name, value) for batch in given]
+    return given
 
 
-def expiry(ttl: float | None, now: datetime) -> datetime | None:
-    """Return the time at which events that are published now expire.
+def marks_of(ttl: float | None, dedup_id: str | None, now: datetime) -> Marks:
+    """Return the marks of events that are published now.
 
-    >>> expiry(60, datetime(2026, 1, 1)).isoformat()
+    >>> marks_of(60, None, datetime(2026, 1, 1))["$expires"].isoformat()
     '2026-01-01T00:01:00'
     """
-    if ttl is None:
-        return None
-    if not check_seconds(ttl, "ttl"):
-        raise InvalidInput("ttl is the number of seconds after which events expire, above 0")
-    return now + timedelta(seconds=ttl)
+    if ttl is None and dedup_id is None:
+        return NO_MARKS
+    marks: dict[str, Value] = {}
+    if ttl is not None:
+        if not check_seconds(ttl, "ttl"):
+            raise InvalidInput("ttl is the number of seconds after which events expire, above 0")
+        marks[EXPIRES] = now + timedelta(seconds=ttl)
+    if dedup_id is not None:
+        if not isinstance(dedup_id, str) or not dedup_id:
+            raise InvalidInput(f"dedup_id is a text that is not empty, not {dedup_id!r:.40}")
+        marks[DEDUP_ID] = checked(dedup_id)
+    return marks
 
 
 def _batches(events: Publishable) -> list[pa.RecordBatch]:

@@ -38,7 +38,11 @@ PAYLOAD: Final = "$payload"
 EXPIRES: Final = "$expires"
 """System attribute that publishers give: the time from which on the event is not delivered."""
 
-_OF_PUBLISHERS: Final = frozenset({PAYLOAD, EXPIRES})
+DEDUP_ID: Final = "$dedup"
+"""System attribute that publishers give: their own id of the event, by which one that they publish
+again is known."""
+
+_OF_PUBLISHERS: Final = frozenset({PAYLOAD, EXPIRES, DEDUP_ID})
 
 STAMP_BYTES: Final = 16
 """The bytes that number and time add to an event."""
@@ -79,7 +83,7 @@ def is_system_name(name: str) -> bool:
 
 def refuse_system_names(names: Iterable[Any]) -> None:
     """Refuse (`InvalidEvent`) attributes of a publication that only the system may name so, but
-    for what publishers give: payload and expiry.
+    for what publishers give: payload, expiry and their own id.
     """
     for name in names:
         if isinstance(name, str) and name.startswith(SYSTEM_PREFIX):
@@ -300,15 +304,14 @@ def stamped(batch: pa.RecordBatch, first_seq: int, time_us: int) -> pa.RecordBat
     return numbered.append_column(_TIME_FIELD, _plain(times, TIMESTAMP))
 
 
-def expiring(batch: pa.RecordBatch, at: datetime) -> pa.RecordBatch:
-    """The batch with a time from which on its events are not delivered.
+def with_attribute(batch: pa.RecordBatch, name: str, value: Value) -> pa.RecordBatch:
+    """The batch with an attribute of one value for all its events.
 
-    >>> expiring(pa.record_batch({"x": [1]}), datetime(2026, 1, 1, tzinfo=UTC)).schema.names
-    ['x', '$expires']
+    >>> with_attribute(pa.record_batch({"x": [1]}), "y", "a").to_pylist()
+    [{'x': 1, 'y': 'a'}]
     """
-    return batch.append_column(
-        pa.field(EXPIRES, TIMESTAMP), pa.repeat(pa.scalar(at, TIMESTAMP), batch.num_rows)
-    )
+    kind = _ARROW_TYPES[type(value)]
+    return batch.append_column(pa.field(name, kind), pa.array([value] * batch.num_rows, kind))
 
 
 def has_expired(row: Mapping[str, Any], now: datetime) -> bool:

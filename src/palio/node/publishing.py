@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import compress
 from typing import Final
 
 from palio.errors import (
@@ -15,7 +16,7 @@ from palio.errors import (
     PalioError,
 )
 from palio.matching.protocol import RowMask
-from palio.model.events import check_times, conform, refuse_system_names
+from palio.model.events import DEDUP_ID, check_times, conform, refuse_system_names
 from palio.model.limits import check_limit
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, publishable, receivable
@@ -47,6 +48,7 @@ from palio.protocol.messages import (
     pack_mask,
     unpack_mask,
 )
+from palio.protocol.published_ids import PublishedIds
 from palio.routing.protocol import Destined, Peer, matched_keys
 
 _NO_WAYS: Final = Destined({}, {})
@@ -67,6 +69,7 @@ class Publishing:
         self._is_advertised = core.router.takes_advertisements
         self._next_ticket = 0
         self._sound: set[Shape] = set()
+        self._ids = PublishedIds()
         self.published = 0
         """Events that clients published here."""
         self.routed = 0
@@ -110,6 +113,7 @@ class Publishing:
         last = message.first_seq + given.count - 1
         refused: list[Refused] = []
         wanted: Mapping[str, RowMask] = {}
+        ids: list[bytes | None] = []
         try:
             if session.stream.rows_begun:  # a part, perhaps of another message than was admitted
                 self._check(given)
@@ -121,11 +125,17 @@ class Publishing:
                 announced = core.router.announced(endpoint, parcel)
                 if announced is not None:
                     parcel = _announced(session, parcel, announced, refused)
+            if DEDUP_ID in parcel.shape.names and not self._is_retransmit(message, parcel):
+                ids = self._ids.keys(session.owner, parcel.batch.column(DEDUP_ID).to_pylist())
+                mask = self._ids.first_time(ids)
+                ids = list(compress(ids, mask))
+                parcel = parcel.select(mask)
             if message.durable and core.durability.events.is_ready:
                 wanted = self._wanted(parcel)
             is_held = self._must_wait(endpoint)
             ways = _NO_WAYS if is_held else self._ways(endpoint, parcel)
         except Exception as error:  # noqa: BLE001  # likewise
+            self._ids.forget(ids)
             self._failed(session, message, error)
             return
         for refusal in refused:
@@ -134,7 +144,7 @@ class Publishing:
         core.has_published = True
         is_durable = bool(message.durable)
         if is_durable:
-            self._publish_durable(session, parcel, wanted, last, message.durable)
+            self._publish_durable(session, parcel, wanted, last, message.durable, ids)
         if is_held:
             answer = None if is_durable else partial(self._taken, session, last)
             self.publish_barrier.put(endpoint, parcel, durable=is_durable, then=answer)
@@ -142,6 +152,14 @@ class Publishing:
         self._send(ways, parcel, durable=is_durable)
         if not is_durable:
             self._taken(session, last)
+
+    def _is_retransmit(self, message: Publish, parcel: Parcel) -> bool:
+        """Return whether a client retransmits durable events, which are known by their numbers: it
+        is told that they are stored once they are.
+        """
+        events = self._core.durability.events
+        is_known = bool(message.durable) and events.is_ready
+        return is_known and message.first_seq <= events.last_published(parcel.publisher)
 
     def _taken(self, session: Session, last: int) -> None:
         session.say(self._core.out, Accepted(last, "memory"))
@@ -202,6 +220,7 @@ class Publishing:
         wanted: Mapping[str, RowMask],
         last: int,
         stored_at: StoredAt,
+        ids: Sequence[bytes | None],
     ) -> None:
         """Keep events; the client is informed when they are on the disk, or on those of all homes,
         too. What it says again, as it has not heard so, is kept once.
@@ -210,7 +229,7 @@ class Publishing:
         if not len(parcel):
             self._answer(session, last, stored_at)
             return
-        callbacks = self._callbacks(session, parcel.seqs[0], last, stored_at)
+        callbacks = self._callbacks(session, parcel.seqs[0], last, stored_at, ids)
         if not core.settings.has_disk:
             callbacks.on_failure(NO_DISK)
             return
@@ -247,7 +266,14 @@ class Publishing:
         beside = self.times.to_keep()
         core.perform(events.publish(at.now, at.wall_us, parcel, shares, token, beside))
 
-    def _callbacks(self, session: Session, first: int, last: int, stored_at: StoredAt) -> Callbacks:
+    def _callbacks(
+        self,
+        session: Session,
+        first: int,
+        last: int,
+        stored_at: StoredAt,
+        ids: Sequence[bytes | None],
+    ) -> Callbacks:
         """The client is to be told what became of some publications, in the order of each level."""
         self._next_ticket += 1
         ticket = self._next_ticket
@@ -255,6 +281,7 @@ class Publishing:
 
         def refused(reason: str) -> None:
             error = NotStored(f"the broker could not write to its disk: {reason}")
+            self._ids.forget(ids)
             session.say(self._core.out, Refused(first, last, failure(error)))
             self.keep_callbacks(session, ticket, stored_at)
 
