@@ -117,8 +117,10 @@ def _batches(events: Publishable) -> list[pa.RecordBatch]:
 
 def as_event(given: object) -> Mapping[str, Any] | None:
     """The attributes and the payload of an event or a typed object; None for anything else."""
-    if isinstance(given, Event) and given.packed is not None:
-        event: Mapping[str, Any] = {**given, PAYLOAD: given.packed}
+    if type(given) is dict:  # before the slow checks of abstract classes
+        event: Mapping[str, Any] = event_of(given)
+    elif isinstance(given, Event) and given.packed is not None:
+        event = {**given, PAYLOAD: given.packed}
     elif isinstance(given, Mapping):
         event = event_of(given)
     else:

@@ -51,7 +51,7 @@ def event_of(given: Mapping[str, Any], *, keeps_nulls: bool = False) -> Mapping[
     (1, {'size': {'x': 1}, 'tags': ['a']})
     """
     values = given.values()
-    if not keeps_nulls and all(type(value) in _SCALARS for value in values):
+    if not keeps_nulls and _SCALARS.issuperset(map(type, values)):
         return given
     if not any(isinstance(each, _BESIDE) or (keeps_nulls and each is None) for each in values):
         return given
