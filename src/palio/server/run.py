@@ -252,7 +252,7 @@ def _node_settings(configuration: Configuration) -> Settings:
         peers=configuration.peers.urls,
         has_disk=bool(configuration.broker.data_dir),
         multicast=bool(configuration.multicast.groups),
-        replan=configuration.multicast.replan,
+        replan=bool(configuration.multicast.groups) and configuration.multicast.replan,
         **{name: value for name, value in limits.items() if name in known},
     )
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from palio.errors import InvalidConfiguration, InvalidInput
+from palio.multicast import kernels
 from palio.protocol.limits import MAX_MTU
 from palio.server.multicast.sockets import open_groups
 from palio.server.run import running
@@ -95,6 +98,23 @@ async def test_a_broker_has_its_sockets_until_it_ends() -> None:
         assert is_bound(port)
         assert found.server.multicast is not None
     assert not is_bound(port)
+
+
+async def test_a_broker_that_may_change_plans_loads_what_that_takes_beforehand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_loaded = threading.Event()
+    monkeypatch.setattr(kernels, "load", is_loaded.set)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
+        trial.bind(("127.0.0.1", 0))
+        port = trial.getsockname()[1]
+    configuration = Configuration(
+        broker=Broker(name="b1", routing="flooded"),
+        listen=Listen(port=0),
+        multicast=multicast(port=port, replan=True),
+    )
+    async with running(configuration):
+        assert await asyncio.to_thread(is_loaded.wait, 10.0)
 
 
 async def test_a_broker_that_cannot_start_keeps_no_sockets() -> None:
