@@ -54,7 +54,6 @@ _USUAL: Final[Mapping[str, Any]] = {
     "workload": "AT",
     "subscribers": 0,
     "engine": RETE,
-    "service_ms": 0.0,
     "joined": False,
     "updates_per_s": 100,
     "events_per_s": EVENTS_PER_S,
@@ -101,7 +100,6 @@ _FULL: Final = {
         *_scaled(joined=_BOTH),
         *_scaled(engine=RETE, joined=True, updates_per_s=1000),
     ],
-    "service": _loads(engine="steady", service_ms=(0.25, 0.5, 1.0), joined=_BOTH),
     "crowd": _counted(workload="HTM", subscribers=CROWD, updates_per_s=CROWD_UPDATES, window_s=1.0),
     "flow": _counted(workload=("HTM", "AT"), events_per_s=PAPER_EVENTS_PER_S, bundle=BUNDLE),
 }
@@ -109,7 +107,6 @@ _SETS: Final[Mapping[Scale, Mapping[str, list[dict[str, Value]]]]] = {
     Scale.SMALL: {
         "adaptation": _little(engine=ENGINES, updates_per_s=(RATES[0], RATES[-1])),
         "scaling": _scaled(subscribers=40, window_s=0.6, way=(UPD, RESUBSCRIPTIONS[0])),
-        "service": _little(engine="steady", service_ms=(0.5, 1.0), joined=_BOTH),
     },
     Scale.PAPER: _FULL,
     Scale.BEYOND: _FULL,
@@ -131,7 +128,6 @@ def _simulated(name: str, weight: Callable[[Point], float] = _weight) -> Experim
 _EXPERIMENTS: Final = (
     _simulated("adaptation"),
     _simulated("scaling"),
-    _simulated("service"),
     _simulated("crowd", lambda _: 5000.0),
     _simulated("flow"),
 )
@@ -187,31 +183,6 @@ _FIGURES: Final = (
         caption="150 subscribers on a mesh. Without joining every broker would get 150,000 "
         "updates a second at the right edge: that is not run.",
     ),
-    *(
-        Figure(
-            f"service-{name}",
-            f"AT at 100 updates a second and broker: {name} over the work of a request or event",
-            "service",
-            Axis("service_ms", "work on one request or event, ms"),
-            _MEASURES[name],
-            lines=("way",),
-            panels="joined",
-            where={"workload": "AT"},
-            names={"True": "waiting requests are joined", "False": "none are joined"},
-            caption="Brokers with one line and one time for everything.",
-        )
-        for name in ("throughput", "delay")
-    ),
-    Figure(
-        "requests",
-        "What the protocol saves: requests on links between brokers",
-        "adaptation",
-        _RATE,
-        Axis("requests_per_s", "requests on links a second", log=True),
-        lines=("way",),
-        panels="workload",
-        where={"engine": RETE, "joined": False},
-    ),
     Figure(
         "crowd",
         "1,000 vehicles at each broker: events missed in changes",
@@ -246,7 +217,7 @@ looked at: all of the poset for a SUB or USUB, those tried for an event, and fou
 the paper finds by a hash table. *siena, linear UPD* takes as long for an UPD as for a SUB: the
 paper does not say so, and it shows how much depends on it. *rete* matches apart from the poset,
 has a line for requests and one for events, and takes 70 us for a request and 50 us for an event.
-*steady* has one line and one time for everything, which is swept. No Rete network was built: what
+No Rete network was built: what
 stands for it is its independence of the poset, which is what the paper explains its results by.
 
 **Joining.** A broker that is behind may join the requests of one sender that wait: of ten updates

@@ -12,11 +12,11 @@ from palio_studies.parametric_runs import ENGINES, LINEAR, RESUBSCRIPTIONS, RETE
 from palio_studies.results import Results
 from palio_studies.study import SEEN, Claim, Evidence, Table
 
-PLACE: Final = ("workload", "engine", "joined", "service_ms", "updates_per_s", "events_per_s")
+PLACE: Final = ("workload", "engine", "joined", "updates_per_s", "events_per_s")
 """What two runs that are compared have in common."""
 
-TIMED: Final = ("adaptation", "service")
-"""Experiments whose swings are long enough to tell a delay..."""
+TIMED: Final = ("adaptation",)
+"""The experiment whose swings are long enough to tell a delay..."""
 
 COUNTED: Final = (*TIMED, "scaling", "flow")
 """...and those whose events are counted."""
@@ -91,9 +91,8 @@ def factors(results: Results, experiment: str, column: str) -> list[TimesWorse]:
 
 
 def _words(where: Mapping[str, Value]) -> str:
-    steady = f" {where['service_ms']} ms" if where["engine"] == "steady" else ""
-    engine, rate = f"{where['engine']}{steady}", float(where["updates_per_s"])
-    return f"{where['workload']}, {engine}, {rate:.0f}/s, {_joined(where['joined'])}"
+    rate = float(where["updates_per_s"])
+    return f"{where['workload']}, {where['engine']}, {rate:.0f}/s, {_joined(where['joined'])}"
 
 
 def _joined(joined: Value) -> str:

@@ -166,12 +166,8 @@ class SienaService(SteadyWork):
         return filters
 
 
-def broking(
-    engine: str, load: Workload, *, parametric: bool, service_us: int = 0
-) -> tuple[RouterFactory, Service]:
-    """The brokers of a workload, one of `ENGINES` or steady: their routers, and how long they work.
-    `service_us` is what steady ones take for a request or event.
-    """
+def broking(engine: str, load: Workload, *, parametric: bool) -> tuple[RouterFactory, Service]:
+    """The brokers of a workload, one of `ENGINES`: their routers, and how long they work."""
     kind = Hierarchical if load.topology.is_tree else Acyclic
     siena = SienaService(is_linear=engine == LINEAR)
 
@@ -186,9 +182,7 @@ def broking(
 
     if engine in (SIENA, LINEAR):
         return routing, siena
-    if engine == RETE:
-        return routing, SteadyWork(RETE_REQUEST_US, RETE_EVENT_US, lines=2)
-    return routing, SteadyWork(service_us, service_us, lines=1)
+    return routing, SteadyWork(RETE_REQUEST_US, RETE_EVENT_US, lines=2)
 
 
 # --- workloads ---
@@ -378,7 +372,6 @@ class AdaptationStage:
             str(of["engine"]),
             self.load,
             parametric=way == UPD,
-            service_us=round(float(of["service_ms"]) * US_PER_MS),
         )
         self.network = Network.of(
             self.load.topology,
@@ -469,7 +462,6 @@ def run(point: Point) -> list[Row]:
     costs = network.costs
     heard = [swinger.heard(early, end_us, swing_ms) for swinger in stage.watched]
     spurious, delivered = costs.spurious - before.spurious, costs.delivered - before.delivered
-    requests = [each.subscribes + each.updates + each.unsubscribes for each in (before, costs)]
     steady = sum(each.steady for each in heard)
     return [
         {
@@ -477,7 +469,6 @@ def run(point: Point) -> list[Row]:
             "spurious_per_s": spurious / window_s,
             "spurious_share": spurious / max(1, spurious + delivered),
             "delivered_per_s": delivered / window_s,
-            "requests_per_s": (requests[1] - requests[0]) / window_s,
             "missed": sum(each.missed for each in heard) / max(1, steady),
             "doubled": sum(each.doubled for each in heard),
         }

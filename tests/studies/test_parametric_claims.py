@@ -21,7 +21,6 @@ def row(way: str, **others: Any) -> Row:
         "workload": "AT",
         "engine": "rete",
         "joined": False,
-        "service_ms": 0.0,
         "updates_per_s": 100,
         "events_per_s": 600,
         "way": way,
