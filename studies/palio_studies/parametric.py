@@ -76,7 +76,7 @@ _highway: Final = partial(_loads, workload="HTM", window_s=5.0)
 _counted: Final = partial(_loads, swing_ms=400, window_s=1.2)
 """Where events are counted, and delays are not the question."""
 
-_little: Final = partial(_loads, subscribers=60, swing_ms=1_000, window_s=2.0)
+_little: Final = partial(_loads, swing_ms=1_000, window_s=2.0)
 
 
 def _adaptation(loads: Callable[..., list[dict[str, Value]]]) -> list[dict[str, Value]]:
