@@ -32,7 +32,6 @@ from palio.protocol.messages import (
     Replace,
     Subscribe,
     Withdraw,
-    unpack_mask,
 )
 from palio.protocol.requests import Outcome
 from palio.simulation.agenda import TIMER, US
@@ -429,15 +428,12 @@ class Actor(Member):
             else:
                 self.change(interest.name, newest.text)
 
-    def deliver_durable(self, message: Deliver) -> None:
-        """Note what of it came before."""
-        key, parcel = message.key, message.parcel
-        if message.entry > self._newest.get(key, 0) and key in self.receipts:
-            self._newest[key] = message.entry
-            numbers = parcel.numbers[unpack_mask(message.rows, len(parcel))]
-            known = ~self.receipts[key].came(parcel.publisher, numbers)
-            self.doubled += [(key, parcel.publisher, seq) for seq in numbers[known].tolist()]
-        super().deliver_durable(message)
+    def note_again(self, message: Deliver, numbers: list[int]) -> None:
+        """Note it, unless the entry itself came before in this session."""
+        if message.entry > self._newest.get(message.key, 0):
+            self._newest[message.key] = message.entry
+            publisher = message.parcel.publisher
+            self.doubled += [(message.key, publisher, seq) for seq in numbers]
 
     def record(self, message: Deliver, mask: RowMask) -> None:
         """Note when it came, and for what. The broker that is being left knows nothing of what was

@@ -22,6 +22,7 @@ from palio.protocol.messages import (
     Facts,
     Hello,
     Message,
+    Nack,
     Ping,
     Pong,
     Publish,
@@ -136,6 +137,8 @@ def _receipts(random: Randomness) -> Sequence[Message]:
     return [
         Acknowledge(random.below(5), random.below(1 << 50)),
         Acknowledge(1, 0, held=MAX_NUMBER, bookmark=b"x" * 100),
+        Acknowledge(1, 0, others=(random.below(50), MAX_NUMBER), seqs=(1, random.below(9))),
+        Nack(random.below(5), random.below(50), (random.below(9),), random.below(3)),
         StreamAck(random.below(1_000)),
     ]
 

@@ -8,7 +8,7 @@ from typing import Any
 from palio.client.upstream import Change, PendingReply, Upstream
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
-from palio.protocol.messages import Replace, Subscribe, Update
+from palio.protocol.messages import Acknowledge, Nack, Replace, Subscribe, Update
 
 
 class Recording(Upstream):
@@ -35,9 +35,14 @@ class Recording(Upstream):
         self.sent.append(("cancel", str(what), delete))
         return 0
 
-    def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:
-        more = (held, bookmark) if held or bookmark else ()
-        self.sent.append(("acknowledge", number, entry, *more))
+    def report(self, outcome: Acknowledge | Nack, /) -> None:
+        if isinstance(outcome, Nack):
+            self.sent.append(("nack", outcome.key, outcome.entry, outcome.seqs))
+            return
+        more = tuple(
+            each for each in (outcome.held, outcome.bookmark, outcome.others, outcome.seqs) if each
+        )
+        self.sent.append(("acknowledge", outcome.key, outcome.entry, *more))
 
     async def settled(self, patience: float, /) -> None:
         self.sent.append(("settled", patience))

@@ -182,6 +182,6 @@ async def test_an_entry_that_was_lost_is_acknowledged_once_the_gap_is_told() -> 
     assert not place.upstream.sent
     await heard.queue.take_event()
     assert heard.lost == 2
-    assert not place.upstream.sent, "what came before it is still being dealt with"
+    assert place.upstream.sent == [("acknowledge", 0, 0, (8,))], "the other is being handled"
     heard.receipts.finish()
-    assert place.upstream.sent == [("acknowledge", 0, 8)]
+    assert place.upstream.sent[1:] == [("acknowledge", 0, 8)]

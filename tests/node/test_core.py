@@ -14,7 +14,7 @@ from hypothesis import given
 
 from palio.model.events import to_batch
 from palio.model.parcels import Parcel
-from palio.node import core, sessions
+from palio.node import consumers, core
 from palio.node.durability import NO_DISK
 from palio.node.effects import Effect, Moment, Report, Send
 from palio.node.fact_verifier import LOG
@@ -229,7 +229,7 @@ def large(seq: int) -> Publish:
 def test_what_is_on_its_way_to_an_owner_has_a_window_that_what_it_holds_opens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sessions, "WINDOW_BYTES", 2 * HALF_BYTES)
+    monkeypatch.setattr(consumers, "WINDOW_BYTES", 2 * HALF_BYTES)
     broker = Broker(durables=1, window_bytes=1 << 30)
     for seq in range(1, 7):
         broker.receive(large(seq))

@@ -13,7 +13,7 @@ from palio.model.events import to_batches
 from palio.model.filters import FALSE, TRUE
 from palio.multicast.documents import pack
 from palio.multicast.listed import flooding
-from palio.node import durability, requests, sessions
+from palio.node import consumers, durability, requests
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Send
 from palio.node.fact_verifier import PLAN
@@ -447,7 +447,7 @@ def test_a_bookmark_stays_where_the_disk_refuses_who_takes_the_subscription_up()
 def test_what_is_not_acknowledged_holds_up_its_own_queue_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sessions, "WINDOW_BYTES", 1)  # one entry at a time
+    monkeypatch.setattr(consumers, "WINDOW_BYTES", 1)  # one entry at a time
     house = House()
     (first,) = delivered(house, 1, 2, 3)
     assert house.say(ALICE, StreamAck(2)) == [], "the session has room, the subscription has not"

@@ -64,3 +64,14 @@ def test_the_publisher_heard_of_longest_ago_is_forgotten(
         windows.add(publisher, numbers(number))
     assert windows.fresh("q", numbers(1)).all()
     assert not windows.fresh("p", numbers(1)).any()
+
+
+def test_a_number_that_is_forgotten_is_fresh_again() -> None:
+    window = DedupWindow()
+    window.add("p", numbers(*range(BLOCK)))  # all of a block, which others share
+    window.add("q", numbers(*range(BLOCK)))
+    window.discard("p", 7)
+    window.discard("p", 3 * BLOCK)
+    window.discard("nobody", 7)
+    assert window.fresh("p", numbers(6, 7, 8)).tolist() == [False, True, False]
+    assert not window.fresh("q", numbers(7)).any()

@@ -19,11 +19,13 @@ from palio.model.events import to_batch
 from palio.model.patterns import Occurrence, place_of
 from palio.multicast.limits import MAX_PACKED_CHARS
 from palio.protocol.limits import (
+    MAX_ACKED,
     MAX_BATCH_CELLS,
     MAX_BATCH_ROWS,
     MAX_BOOKMARK_BYTES,
     MAX_FRAME_BYTES,
     MAX_NAME_BYTES,
+    MAX_REASON_CHARS,
     MAX_SECONDS,
     MAX_SHAPES,
     MAX_SUBJECTS,
@@ -58,6 +60,7 @@ from palio.protocol.messages import (
     Forward,
     Hello,
     Message,
+    Nack,
     Parcel,
     Ping,
     Probe,
@@ -126,6 +129,8 @@ MESSAGES: list[Message] = [
     Assembled(7, PARTS),
     Acknowledge(1, 2),
     Acknowledge(1, 0, 2, b"here"),
+    Acknowledge(1, 0, others=(3,), seqs=(7, 9)),
+    Nack(1, 3, (8,), 2.5, "busy"),
     Bookmarked(1, b"here"),
     Redirect(("palio://b2:7400", "palios://[::1]:7400")),
     Drain(1, "b1", undo=True),
@@ -290,6 +295,11 @@ def bounded(beyond: int) -> list[tuple[Message, str | None]]:
     of_portion, of_links = str(routing.PORTION), str(routing.MOST_LINKS)
     return [
         (Acknowledge(1, 0, bookmark=bookmark), None),
+        (Acknowledge(1, 0, others=(1,) * (MAX_ACKED + beyond)), None),
+        (Acknowledge(1, 0, seqs=(1,) * (MAX_BATCH_ROWS + beyond)), None),
+        (Nack(1, 1, (1,) * (MAX_BATCH_ROWS + beyond)), None),
+        (Nack(1, 1, delay_s=MAX_SECONDS + beyond), None),
+        (Nack(1, 1, reason="x" * (MAX_REASON_CHARS + beyond)), None),
         (Bookmarked(1, bookmark), None),
         (Redirect(("x",) * (MAX_URLS + beyond)), None),
         (Redirect((url[1:] + "x" * (1 + beyond),)), None),

@@ -42,6 +42,7 @@ from palio.protocol.messages import (
     Gaps,
     Hello,
     Message,
+    Nack,
     Ping,
     Pong,
     Publish,
@@ -115,12 +116,16 @@ CLIENT: Final[dict[str, list[Message]]] = {
     ],
     "subscriptions": [
         Subscribe(1, 1, "price < :limit", {"limit": 10}),
-        Subscribe(2, 2, "n > 0", durable="orders", lease_s=60.5, session_epoch=1),
+        Subscribe(
+            2, 2, "n > 0", durable="orders", lease_s=60.5, session_epoch=1, ack_timeout_s=30.0
+        ),
         SubscribeAll((Subscribe(3, 3, "a = 1"), Subscribe(4, 4, "b = 1"))),
         Update(5, 1, {"limit": 9.5}),
         Replace(6, 1, "price > :limit", {"limit": 20}),
         Acknowledge(2, 17),
         Acknowledge(2, 17, held=20, bookmark=b"\x01"),
+        Acknowledge(2, 0, others=(19,), seqs=(7, 9)),
+        Nack(2, 19, (8,), 2.5, "busy"),
         Unsubscribe(7, 2, forget=True),
         Settle(8),
     ],
@@ -152,6 +157,7 @@ BROKER: Final[dict[str, list[Message]]] = {
     "single events": [
         Deliver(delivered(QUOTE), subscriptions=(1,)),
         Deliver(delivered(ALL_TYPES), key=2, entry=17),
+        Deliver(delivered(QUOTE), key=2, entry=16, attempt=2),
     ],
     "batches": [
         Deliver(delivered(*[ALL_TYPES] * 3), b"\x05"),

@@ -20,6 +20,7 @@ from palio.client.upstream import Upstream
 from palio.errors import InvalidInput
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
+from palio.protocol.messages import Acknowledge
 
 logger: Final = logging.getLogger("palio")
 
@@ -156,7 +157,7 @@ class Assembling:
 
     def _acknowledge(self, entry: int, held: int, bookmark: bytes) -> None:
         """Acknowledge to the broker; events that it held back then go before those waiting here."""
-        self._upstream.acknowledge(self._owner.number, entry, held, bookmark)
+        self._upstream.report(Acknowledge(self._owner.number, entry, held, bookmark))
         if held and self._timer is None:
             self.restart_wait()
 

@@ -22,15 +22,21 @@ import numpy as np
 
 from palio.client.events import Event
 from palio.client.sequences import Sequences
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, NotSupported
 from palio.model.events import SEQ, TIME
 from palio.model.patterns import Occurrence, Pattern, Place
 from palio.protocol.dedup_window import DedupWindow
 from palio.protocol.limits import MAX_BOOKMARK_BYTES, WINDOW_BYTES
+from palio.protocol.messages import Acknowledge, Nack
 from palio.protocol.receipts import Entry, Receipts
 
 HELD_BYTES: Final = WINDOW_BYTES // 4
 """Bytes held here at which the broker is notified, so that it continues to send."""
+
+_NO_NACK: Final = (
+    "an occurrence of a pattern cannot be rejected, as its events may be part of others; "
+    "acknowledge it"
+)
 
 NO_NUMBERS: Final = np.zeros(0, np.int64)
 """The numbers of an entry without events, or whose events have other numbers."""
@@ -146,15 +152,18 @@ class PatternReceipts:
         entry = None
         for occurrence in occurrences:
             self._found += 1
-            self._unhandled.append(
-                (self._found, (occurrence.time, occurrence.publisher, occurrence.seq))
-            )
-            entry = self.occurrences.expect(self._found, occurrence.publisher, NO_NUMBERS, 1)
-            occurrence.receipt = self.occurrences.make(entry)
+            place = (occurrence.time, occurrence.publisher, occurrence.seq)
+            self._unhandled.append((self._found, place))
+            came = self.occurrences.came(self._found, occurrence.publisher, NO_NUMBERS)
+            entry = self.occurrences.expect(came, 1)
+            occurrence.receipt = self.occurrences.make(entry, seq=occurrence.seq)
         return entry
 
-    def _dealt_with(self, number: int) -> None:
-        """All occurrences up to this one have been dealt with."""
+    def _dealt_with(self, outcome: Acknowledge | Nack) -> None:
+        """Note that all occurrences up to one were handled."""
+        if isinstance(outcome, Nack):
+            raise NotSupported(_NO_NACK)
+        number = outcome.entry
         is_news = False
         while self._unhandled and self._unhandled[0][0] <= number:
             _, self._handled_until = self._unhandled.popleft()

@@ -26,12 +26,14 @@ from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.protocol import messages
 from palio.protocol.messages import (
+    Acknowledge,
     Advertise,
     Answer,
     Assembled,
     Cancel,
     Deliver,
     Hello,
+    Nack,
     Query,
     Settle,
     Subscribe,
@@ -107,9 +109,9 @@ class BrokerUpstream(Roaming):
         self.deadlines.watch(reply, unanswered(request), self.deadlines.seconds)
         return reply
 
-    def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:
-        """Acknowledge entries of a durable subscription to the broker."""
-        self.core.table.acknowledge(number, entry, held, bookmark)
+    def report(self, outcome: Acknowledge | Nack, /) -> None:
+        """Tell the broker what became of entries of a durable subscription."""
+        self.core.table.report(outcome)
 
     async def advertise(self, advertisement: Advertisement) -> int:
         """Announce what will be published; the number to withdraw it by."""
@@ -201,7 +203,9 @@ class BrokerUpstream(Roaming):
         registration = self.dispatcher.get(message.key)
         if registration is not None and registration.durable:  # else it was unsubscribed meanwhile
             mask = unpack_mask(message.rows, len(message.parcel))
-            self.dispatcher.deliver_durable(registration, message.parcel, mask, message.entry)
+            self.dispatcher.deliver_durable(
+                registration, message.parcel, mask, message.entry, message.attempt
+            )
 
     def deliver_assembled(self, message: Assembled) -> None:
         """An occurrence of a pattern, for the subscription that it is of."""

@@ -377,6 +377,7 @@ class Client(BaseBus[BrokerUpstream]):
         durable_name: str = "",
         retention: float = 0.0,
         ack: Literal["auto", "manual"] = "auto",
+        ack_timeout: float = 0.0,
         reorder_timeout: float | None = None,
         offer_timeout: float | None = None,
         replace_covered: bool = False,
@@ -393,7 +394,9 @@ class Client(BaseBus[BrokerUpstream]):
         `durable_name` names a subscription that outlives this session: its broker keeps events for
         it until they are acknowledged, for `retention` seconds at least (0: as its broker is set).
         A later subscription under the same name resumes it; of a pattern also the sequences that
-        have begun. With `ack="manual"` the consumer acknowledges events (`event.ack()`).
+        have begun. With `ack="manual"` the consumer acknowledges events (`event.ack()`). An event
+        that it rejects (`event.nack()`) or does not acknowledge within `ack_timeout` seconds (0:
+        however long it takes) is delivered again.
 
         `reorder_timeout` is how many seconds a pattern waits for events that were overtaken on
         their way, instead of the time that `connect` sets or the client measures. Events that come
@@ -424,16 +427,18 @@ class Client(BaseBus[BrokerUpstream]):
         if ack not in ("auto", "manual"):
             raise InvalidInput(f"ack is 'auto' or 'manual', not {ack!r}")
         retention = check_seconds(retention, "retention")
+        ack_timeout = check_seconds(ack_timeout, "ack_timeout")
         if durable_name != "":
             self._check_durable(durable_name)
             if max_events is not None:
                 raise InvalidInput("max_events= ends with a session, which a durable one outlives")
-        elif retention or ack == "manual":
-            option = "retention" if retention else "ack"
+        elif retention or ack_timeout or ack == "manual":
+            option = "retention" if retention else "ack_timeout" if ack_timeout else "ack"
             raise InvalidInput(f"{option}= is for durable subscriptions; give a durable_name=")
         check_offer_timeout(offer_timeout, parsed, durable_name)
         options = SubscriptionOptions(
-            *(on_gap, wait_s, durable_name, retention, ack == "auto", by_brokers, max_events),
+            *(on_gap, wait_s, durable_name, retention, ack_timeout),
+            *(ack == "auto", by_brokers, max_events),
             read=check_as(as_, is_pattern=isinstance(parsed, Pattern)),
         )
         text = filter if isinstance(filter, str) else ""

@@ -27,7 +27,7 @@ from palio.errors import Closed, InvalidFilter, InvalidInput, PalioError
 from palio.model.events import EXPIRES, SEQ
 from palio.model.limits import check_limit
 from palio.model.parcels import Parcel, Shape
-from palio.protocol.receipts import Entry, Receipt, Receipts
+from palio.protocol.receipts import Entry, Receipts
 
 DEFAULT_QUEUE_SIZE: Final = 10_000
 """Events that wait for a consumer unless it asks otherwise: a second or so of a busy stream."""
@@ -232,9 +232,6 @@ class QueuedEvents:
             receipts.make(self.entry, count - wanted).give()
             receipts.take(receipts.make(self.entry, wanted))
 
-    def _receipt(self) -> Receipt | None:
-        return None if self.entry is None else self.consumer.receipts.make(self.entry)
-
     def singles(self) -> list[QueuedEvents]:
         """The same, one event each."""
         return [
@@ -253,7 +250,10 @@ class QueuedEvents:
         return self._decoded
 
     def _event(self, row: Mapping[str, Any]) -> Event:
-        return Event.of(row, self.publisher, self._receipt())
+        receipt = None
+        if self.entry is not None:
+            receipt = self.consumer.receipts.make(self.entry, seq=row[SEQ])
+        return Event.of(row, self.publisher, receipt)
 
 
 now: Final = partial(datetime.now, UTC)

@@ -210,7 +210,12 @@ class Dispatcher:
         return Recipients(arrival, offers, _rows_of(matches, len(arrival)))
 
     def deliver_durable(
-        self, registration: Registration, parcel: Parcel, mask: RowMask, entry: int
+        self,
+        registration: Registration,
+        parcel: Parcel,
+        mask: RowMask,
+        entry: int,
+        attempt: int = 1,
     ) -> None:
         """Queue some of the events that came for a durable subscription, in an entry of its queue
         (0: in none). What it wants no longer is acknowledged; an entry without events once the
@@ -223,15 +228,16 @@ class Dispatcher:
             self._deliver_to_pattern(registration.assembling, registration, parcel, mask, entry)
             return
         numbers, receipts = parcel.numbers, registration.receipts
+        came: Entry | None = None
         if entry:
+            came = receipts.came(entry, parcel.publisher, numbers[mask], attempt)
             mask = mask.copy()
-            mask[mask] = receipts.came(parcel.publisher, numbers[mask])
+            mask[mask] = came.fresh
         wanted = self._wanted_by(registration, Arrival(parcel), mask)
         registration.spurious += int(mask.sum()) - wanted.events
-        expected = None
-        if entry:
-            expected = receipts.expect(entry, parcel.publisher, numbers[mask], wanted.events)
-        self.queue(wanted, expected)
+        if came is not None:
+            receipts.expect(came, wanted.events)
+        self.queue(wanted, came)
 
     def _deliver_to_pattern(
         self,
@@ -273,7 +279,7 @@ def _lost(registration: Registration, entry: int, publisher: str) -> Callable[[]
     assembling, receipts = registration.assembling, registration.receipts
     if assembling is not None and assembling.receipts is not None:
         return assembling.receipts.lost(entry)
-    return receipts.make(receipts.expect(entry, publisher, NO_NUMBERS, 1)).give
+    return receipts.make(receipts.expect(receipts.came(entry, publisher, NO_NUMBERS), 1)).give
 
 
 def _queued(

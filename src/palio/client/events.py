@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from palio.errors import InvalidInput
 from palio.model.events import DEDUP_ID, EXPIRES, PAYLOAD, SEQ, TIME
 from palio.model.payloads import data_of
+from palio.protocol.limits import MAX_REASON_CHARS, check_seconds
 
 if TYPE_CHECKING:
     from palio.protocol.receipts import Receipt
@@ -81,6 +83,24 @@ class Event(Mapping[str, Any]):
         """
         if self.receipt is not None:
             self.receipt.give()
+
+    def nack(self, delay: float = 0.0, reason: str = "") -> None:
+        """Reject this event of a durable subscription: it is delivered again, to this consumer or
+        to another one, after `delay` seconds at least.
+        """
+        if self.receipt is None:
+            raise InvalidInput(
+                "only what a durable subscription keeps can be rejected; publish(durable=True) "
+                "such events, and subscribe with durable_name="
+            )
+        self.receipt.reject(check_seconds(delay, "delay"), str(reason)[:MAX_REASON_CHARS])
+
+    @property
+    def attempt(self) -> int:
+        """How often it was tried, this time included; 1 if it is not from a durable subscription's
+        queue.
+        """
+        return 1 if self.receipt is None else self.receipt.entry.attempt
 
     def __getitem__(self, name: str) -> Any:
         return self._attributes[name]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -49,6 +48,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
     """How long a pattern waits for events that were overtaken; None: as it turns out."""
     durable: str = ""
     lease_s: float = 0.0
+    ack_timeout_s: float = 0.0
     is_automatic: bool = True
     """Whether asking for the next event acknowledges those before it."""
     by_brokers: bool = False
@@ -80,7 +80,8 @@ class Registration:
         self.matcher = matcher
         self.queue = queue
         self.durable = options.durable
-        self.lease_s = options.lease_s
+        self._lease_s = options.lease_s
+        self._ack_timeout_s = options.ack_timeout_s
         self._reorder_s = options.reorder_timeout
         self._by_brokers = options.by_brokers
         self._ended_at: Place | None = None
@@ -89,7 +90,7 @@ class Registration:
         self.receipts = NO_RECEIPTS
         """The pending acks of delivered events."""
         if self.durable:
-            self.receipts = Receipts(partial(upstream.acknowledge, number))
+            self.receipts = Receipts(upstream.report, number)
         self.on_refused: Callable[[PalioError], None] | None = None
         """Called when it ends with an error while others share its queue."""
         self.version = 0
@@ -130,7 +131,14 @@ class Registration:
         values = self.values and dict(self.values)
         return self._upstream.send_change(
             Subscribe(
-                0, number, text, values, self.durable, self.lease_s, assembled=self.by_brokers
+                0,
+                number,
+                text,
+                values,
+                self.durable,
+                self._lease_s,
+                assembled=self.by_brokers,
+                ack_timeout_s=self._ack_timeout_s,
             )
         )
 
@@ -184,6 +192,7 @@ class Registration:
         """Unsubscribe upstream, and end."""
         reply = None
         if not self.closed:
+            self.receipts.flush()
             reply = self._upstream.send_change(Unsubscribe(0, self.number, delete))
         self.end(error)
         return reply
@@ -195,6 +204,7 @@ class Registration:
     def end(self, error: PalioError | None = None) -> None:
         """Take no more events; those that wait are delivered, then an error if there is one."""
         if not self.closed:
+            self.receipts.flush()
             self.closed = True
             self._on_end(self)
         if self.assembling is not None:

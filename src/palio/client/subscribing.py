@@ -33,6 +33,7 @@ class ClientOptions(BusOptions, total=False):
 
     durable_name: str
     retention: float
+    ack_timeout: float
     ack: Literal["auto", "manual"]
     reorder_timeout: float | None
     offer_timeout: float | None

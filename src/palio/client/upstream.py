@@ -14,7 +14,15 @@ from palio.errors import Closed, PalioError, Unreachable
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.protocol.failures import error_of
-from palio.protocol.messages import Failed, Replace, Subscribe, Unsubscribe, Update
+from palio.protocol.messages import (
+    Acknowledge,
+    Failed,
+    Nack,
+    Replace,
+    Subscribe,
+    Unsubscribe,
+    Update,
+)
 from palio.protocol.requests import Outcome, Waiter
 
 logger: Final = logging.getLogger("palio")
@@ -55,8 +63,8 @@ class Upstream:
         del filter, delete
         return 0
 
-    def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:
-        """A durable subscription has dealt with everything up to an entry (see `Acknowledge`)."""
+    def report(self, outcome: Acknowledge | Nack, /) -> None:
+        """Entries of a durable subscription were handled or rejected."""
 
     async def settled(self, patience: float, /) -> None:
         """Return when all subscriptions are in force wherever events are published."""

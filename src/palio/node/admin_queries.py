@@ -187,10 +187,10 @@ class AdminQueries:
                 f"this session has no durable subscription under the key {key!r:.40}"
             )
         backlog = self._core.durability.events.backlog(durable.subject)
-        offsets = [offset for offset, _ in backlog if offset > durable.acknowledged]
+        offsets = [offset for offset, _ in backlog if durable.deliveries.is_open(offset)]
         return {
             "entries": len(offsets),
-            "sent": sum(offset <= durable.sent for offset in offsets),
+            "sent": sum(offset <= durable.deliveries.sent for offset in offsets),
             "last": offsets[-1] if offsets else 0,
         }
 

@@ -16,6 +16,7 @@ from palio.language.parsing import parse
 from palio.model.filters import Filter
 from palio.model.limits import Effort
 from palio.model.patterns import Pattern
+from palio.node.consumers import Consumers
 from palio.node.core import Core
 from palio.node.limits import CANCEL_SLICE, MAX_CANCELS
 from palio.node.sessions import Session, Subscription
@@ -39,8 +40,9 @@ class _Unfinished(NamedTuple):
 class Cancelling:
     """Ends subscriptions of sessions."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, consumers: Consumers) -> None:
         self._core = core
+        self._consumers = consumers
         self.unfinished: deque[_Unfinished] = deque()
         """The requests that `do_slice` has yet to finish."""
 
@@ -59,7 +61,7 @@ class Cancelling:
             if not subscription.durable:
                 live.append(Unsubscribe(key))
                 continue
-            core.release(core.durability.here[subscription.durable])
+            self._consumers.release(core.durability.here[subscription.durable], session)
             if forget:
                 core.end_durable(subscription.durable)
         if live:

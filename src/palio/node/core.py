@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 from traceback import format_tb
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from palio.errors import SubscriptionEnded
 from palio.model.parcels import Parcel
 from palio.node.assembling import Assembling
 from palio.node.authority import Authority, receivable
@@ -57,20 +56,16 @@ from palio.node.settling import Settling
 from palio.node.streams import without
 from palio.node.table_sync import TableSync
 from palio.node.throttle import Lag
-from palio.protocol.failures import failure
 from palio.protocol.messages import (
     NO_SESSION_EPOCH,
     Carry,
-    Deliver,
     Done,
-    Ended,
     EntriesStored,
     Fact,
     Facts,
     Message,
     Route,
     SessionEpoch,
-    unpack_mask,
 )
 from palio.routing.messages import Batch, Control, Flood, Leave, Settled
 from palio.routing.patterns.messages import Composite, TooLate
@@ -85,6 +80,16 @@ class Callbacks(NamedTuple):
 
     on_success: Callable[[], None]
     on_failure: Callable[[str], None]
+
+
+class DurableConsumers(Protocol):
+    """The part of `Consumers` that the core calls."""
+
+    def pump(self, durable: Durable) -> None:
+        """Send the backlog of a durable subscription."""
+
+    def evict(self, durable: Durable) -> None:
+        """Detach a durable subscription that has moved or ended."""
 
 
 class Core:
@@ -152,6 +157,8 @@ class Core:
         self.fact_writer = FactWriter(self.durability.cluster_state, self.append)
         self.on_facts: Callable[[list[Fact]], None] = lambda _facts: None
         """Called with facts that are new here."""
+        self.consumers: DurableConsumers
+        """Set by `Node`."""
         self.rate_limited_log = RateLimitedLog()
         self.rate_limiters = RateLimiters()
 
@@ -304,11 +311,11 @@ class Core:
                 case QueueReady(subject):
                     durable = self.durability.here.get(subject)
                     if durable is not None:
-                        self.pump(durable)
+                        self.consumers.pump(durable)
                 case ClaimStored(_, claim):
                     self._apply_claim(claim)
                 case Damaged(entry, home):
-                    self._report_damage(entry, home=home)
+                    self.report_damage(entry, home=home)
                 case Impossible(broker, reason):
                     self.warn("ack_rejected", broker[:SHOWN_CHARS], 1, reason=reason)
 
@@ -556,7 +563,7 @@ class Core:
             origin, subject = fact.origin[:SHOWN_CHARS], fact.subject[:SHOWN_CHARS]
             self.warn("fact_rejected", name, 1, origin=origin, subject=subject, reason=reason)
 
-    def _report_damage(self, entry: int, **whose: str) -> None:
+    def report_damage(self, entry: int, **whose: str) -> None:
         """Log an unreadable entry, with the publisher and numbers of its events where known."""
         heading, details = self.durability.events.heading(entry), {}
         if heading.publisher != ANYBODY:
@@ -609,7 +616,7 @@ class Core:
             record = durability.record(durable)
             self.perform(durability.events.open(self.at.now, durable.claim, record, None))
             return
-        self.evict(durable)
+        self.consumers.evict(durable)
         durability.remove(durable.subject)
         durability.bookmarks.drop(durable.subject)
         self.report(
@@ -636,53 +643,6 @@ class Core:
     def _end(self, subject: str, session_epoch: SessionEpoch, callbacks: Callbacks | None) -> None:
         events = self.durability.events
         self.perform(events.end(self.at.now, Claim(subject, 0, "", *session_epoch), callbacks))
-
-    def evict(self, durable: Durable) -> None:
-        """Detach a durable subscription that has moved or ended, and notify its session here."""
-        if durable.session is not None:
-            problem = (
-                f"{durable.subject} was taken over by another session, or ended there; subscribe "
-                "again to take it back"
-            )
-            durable.session.say(
-                self.out, Ended((durable.key,), failure(SubscriptionEnded(problem)))
-            )
-        self.release(durable)
-
-    def release(self, durable: Durable) -> None:
-        """Detach a durable subscription from its session; from now on it only collects events."""
-        session = durable.session
-        if session is not None:
-            session.let_go(durable.key)
-            session.durables.pop(durable.key, None)
-            session.stalled.pop(durable, None)
-            durable.session, durable.disconnected_at = None, self.at.now
-            del self.by_peer[durable.peer]
-            self.route(self.router.detach(durable.peer))
-
-    def pump(self, durable: Durable) -> None:
-        """Send the backlog of a durable subscription to its owner, as far as the window allows."""
-        session, events = durable.session, self.durability.events
-        # Until its claim is stored, the backlog may belong to an earlier one of the same name.
-        if session is None or durable.claim is None:
-            return
-        while session.link is not None and session.has_room:
-            if not durable.has_room:
-                return  # the next acknowledgement resumes it
-            delivery = events.delivery(durable.subject, durable.sent)
-            if delivery is None:
-                return
-            durable.send(delivery.offset, delivery.parcel.held_bytes)
-            if delivery.is_damaged:
-                self._report_damage(delivery.entry, subscription=durable.subject)
-            marker = LossMarker.of(delivery.parcel)
-            if marker is not None:
-                for message in marker.delivery_for(durable.key, delivery.offset):
-                    session.say(self.out, message)
-            else:
-                whole = Deliver(delivery.parcel, delivery.rows, durable.key, delivery.offset)
-                session.say(self.out, _permitted(session, whole))
-        session.stalled[durable] = None
 
     # --- towards other brokers ---
 
@@ -733,18 +693,7 @@ class Core:
             while session.stalled and session.link is not None and session.has_room:
                 durable = next(iter(session.stalled))
                 del session.stalled[durable]
-                self.pump(durable)
-
-
-def _permitted(session: Session, delivery: Deliver) -> Deliver:
-    """Return a delivery without rows that the grant denies by now: rows of the backlog may have
-    been matched under a wider grant.
-    """
-    if session.principal.may_receive_all:
-        return delivery
-    parcel = delivery.parcel
-    mask = unpack_mask(delivery.rows, len(parcel)) & receivable(session.principal, parcel)
-    return Deliver(parcel.select(mask), None, delivery.key, delivery.entry)
+                self.consumers.pump(durable)
 
 
 def _level(event: str) -> str:

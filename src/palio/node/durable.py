@@ -471,12 +471,13 @@ class DurableEvents:
         """
         if not self.claims.is_here(subject, self.overlay) or subject in self.overlay.moving:
             return []
-        last = max(upto, *others, 0)
-        if last > self.log.last_offset:
-            return [Impossible(subject, f"ack of {last}, which was never assigned")]
         self.log.release(now, Ack(subject, upto, others, bookmark))
         write = self.log.flush(now)
         return [] if write is None else [write]
+
+    def was_assigned(self, offset: int) -> bool:
+        """Return whether an offset may be that of an entry."""
+        return offset <= self.log.last_offset
 
     # --- the disk, and the clock ---
 

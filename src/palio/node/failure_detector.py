@@ -191,4 +191,4 @@ class FailureDetector:
 
 
 def _lease_is_over(durable: Durable, now: float) -> bool:
-    return durable.session is None and now - durable.disconnected_at > durable.lease_s
+    return not durable.consumers and now - durable.disconnected_at > durable.lease_s

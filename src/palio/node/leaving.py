@@ -264,7 +264,7 @@ class Leaving:
         due = (
             durable
             for durable in list(here.values())
-            if durable.session is None
+            if not durable.consumers
             and core.durability.lives_here(durable.subject)
             and now - self._offered_at.get(durable.subject, -OFFER_AGAIN_S) >= OFFER_AGAIN_S
         )

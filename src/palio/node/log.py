@@ -144,6 +144,20 @@ def _key(operation: Operation) -> tuple[type[Operation], str] | None:
             return None
 
 
+class _Acks:
+    """The acknowledgements of one durable subscription that are to be written together."""
+
+    def __init__(self) -> None:
+        self.upto = 0
+        self.others: set[int] = set()
+        self.bookmark = b""
+
+    def ack(self, subject: str) -> Ack:
+        """Return them as one operation."""
+        above = tuple(sorted(each for each in self.others if each > self.upto))
+        return Ack(subject, self.upto, above, self.bookmark)
+
+
 class Log:
     """The appends of one broker, in order, and whether its disk refuses them."""
 
@@ -152,7 +166,7 @@ class Log:
         """The last offset that was assigned."""
         self._next_ticket = 1
         self._in_flight: dict[int, Pending] = {}
-        self._acks: dict[str, Ack] = {}
+        self._acks: dict[str, _Acks] = {}
         self._releases: dict[str, Release] = {}
         self._over: list[int] = []
         self._forgotten: list[str] = []
@@ -193,10 +207,10 @@ class Log:
         """Record a release, to be written with an append soon."""
         match operation:
             case Ack(subject, upto, others, bookmark):
-                before = self._acks.get(subject, Ack(subject, 0))
-                upto = max(upto, before.upto)
-                above = tuple(sorted({other for other in before.others + others if other > upto}))
-                self._acks[subject] = Ack(subject, upto, above, bookmark or before.bookmark)
+                before = self._acks.setdefault(subject, _Acks())
+                before.upto = max(upto, before.upto)
+                before.others.update(others)
+                before.bookmark = bookmark or before.bookmark
             case Release(home):
                 self._releases[home] = max(operation, self._releases.get(home, operation))
             case Discard(entries):
@@ -222,7 +236,8 @@ class Log:
         if with_released:
             over = [Discard(tuple(self._over))] if self._over else []
             gone = [Forgotten(tuple(self._forgotten))] if self._forgotten else []
-            released = (*self._acks.values(), *self._releases.values(), *over, *gone)
+            acks = (each.ack(subject) for subject, each in self._acks.items())
+            released = (*acks, *self._releases.values(), *over, *gone)
             self._acks, self._releases, self._over, self._forgotten = {}, {}, [], []
             self._batch_at = self.due_at = inf
         ticket = self._next_ticket

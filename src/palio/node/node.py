@@ -21,6 +21,7 @@ from palio.multicast.datagrams import Datagram
 from palio.node.admin_queries import AdminQueries
 from palio.node.authority import Authority, OpenAuthority, Principal
 from palio.node.cancelling import Cancelling
+from palio.node.consumers import Consumers
 from palio.node.core import Core
 from palio.node.effects import Answered, Close, Effect, Moment, Send, Store
 from palio.node.failure_detector import CHECKS_PER_HEARTBEAT, FailureDetector
@@ -103,11 +104,18 @@ class Node:
             new_id or numbered_ids("session"),
             matcher,
         )
-        self._cancelling = Cancelling(self._core)
+        self._consumers = self._core.consumers = Consumers(self._core)
+        self._cancelling = Cancelling(self._core, self._consumers)
         self._publishing = Publishing(self._core)
         self._admin_queries = AdminQueries(self._core, self._publishing)
         self._links = Links(self._core)
-        self._peers = Peers(self._core, self._links, self._admin_queries, self._publishing.reroutes)
+        self._peers = Peers(
+            self._core,
+            self._links,
+            self._admin_queries,
+            self._publishing.reroutes,
+            self._consumers,
+        )
         self._link_drain = LinkDrain(self._core, self._links, self._peers)
         self._peer_discovery = PeerDiscovery(self._core, self._links, self._link_drain)
         self._membership = Membership(
@@ -127,7 +135,7 @@ class Node:
             self._core,
             self._publishing,
             self._admin_queries,
-            RequestHandler(self._core, self._peers, self._cancelling),
+            RequestHandler(self._core, self._peers, self._cancelling, self._consumers),
             self._membership,
             self._leaving,
             self._peers,
@@ -345,6 +353,7 @@ class Node:
         is_due = events.wake_at <= at.now
         if is_due:
             core.perform(events.tick(at.now))
+        is_due = self._consumers.tick() or is_due
         is_due = self._publishing.multicasting.tick() or is_due
         is_due = self._failure_detector.tick() or is_due
         is_due = self._peer_discovery.tick() or is_due
@@ -476,6 +485,7 @@ class Node:
             core.durability.events.wake_at,
             core.catch_up_deadline,
             core.assembling.due_at(core.at),
+            self._consumers.wake_at,
             self._publishing.multicasting.wake_at,
             self._failure_detector.wake_at,
             self._peer_discovery.wake_at,

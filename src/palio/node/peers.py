@@ -15,6 +15,7 @@ from typing import Final
 from palio.errors import LimitExceeded, NotSupported
 from palio.node.admin_queries import AdminQueries
 from palio.node.authority import Principal
+from palio.node.consumers import Consumers
 from palio.node.core import Core
 from palio.node.effects import Send
 from palio.node.limits import LEAST_SHARE, MAX_SESSIONS_OF_ONE, UNACKED_BYTES
@@ -53,9 +54,15 @@ class Peers:
     """Begin, drain and end sessions with this broker."""
 
     def __init__(
-        self, core: Core, links: Links, admin_queries: AdminQueries, reroutes: Reroutes
+        self,
+        core: Core,
+        links: Links,
+        admin_queries: AdminQueries,
+        reroutes: Reroutes,
+        consumers: Consumers,
     ) -> None:
         self._core = core
+        self._consumers = consumers
         self._reroutes = reroutes
         self._links = links
         self._admin_queries = admin_queries
@@ -239,7 +246,7 @@ class Peers:
         """End a client's session, and release its durable subscriptions."""
         core = self._core
         for durable in list(session.durables.values()):
-            core.release(durable)
+            self._consumers.release(durable, session)
         core.publisher_endpoints.end(session)
         del core.sessions[session.id], core.by_peer[session.peer]
         core.settling.end(session)

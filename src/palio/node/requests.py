@@ -29,7 +29,9 @@ from palio.model.values import NO_VALUES, Bindings
 from palio.node.assembling import NO_DURABLE
 from palio.node.authority import check_advertisement, narrow
 from palio.node.cancelling import Cancelling
+from palio.node.consumers import Consumers
 from palio.node.core import Callbacks, Core
+from palio.node.deliveries import Policy
 from palio.node.durability import NO_DISK
 from palio.node.durable import UNREADY
 from palio.node.fact_verifier import LOG, PLAN
@@ -51,6 +53,7 @@ from palio.protocol.messages import (
     Failure,
     Gap,
     Gaps,
+    Nack,
     RemoveBroker,
     Replace,
     SessionEpoch,
@@ -82,7 +85,7 @@ AnsweredRequest = (
     | RemoveBroker
     | Apply
 )
-ClientRequest = AnsweredRequest | SubscribeAll | Settle | Acknowledge
+ClientRequest = AnsweredRequest | SubscribeAll | Settle | Acknowledge | Nack
 
 
 class _PendingUpdate(NamedTuple):
@@ -120,7 +123,10 @@ _NO_PLAN: Final = (
 class RequestHandler:
     """Handles the requests of all clients of one broker."""
 
-    def __init__(self, core: Core, peers: Peers, cancelling: Cancelling) -> None:
+    def __init__(
+        self, core: Core, peers: Peers, cancelling: Cancelling, consumers: Consumers
+    ) -> None:
+        self._consumers = consumers
         self._core = core
         self._peers = peers
         self._cancelling = cancelling
@@ -130,7 +136,9 @@ class RequestHandler:
     def serve(self, session: Session, request: ClientRequest) -> None:
         """Put a request in force and answer it."""
         if isinstance(request, Acknowledge):
-            self._acknowledge(session, request)
+            self._consumers.acknowledge(session, request)
+        elif isinstance(request, Nack):
+            self._consumers.reject(session, request)
         elif session.is_waiting:
             self._defer(session, request)
         elif isinstance(request, Settle):
@@ -330,8 +338,8 @@ class RequestHandler:
             durable = here.get(f"{session.owner}/{requests[0].durable}")
             if durable is None:
                 kept = 1 + self._core.durability.owned[session.owner]
-            elif durable.session is not None:  # it only changes its session
-                more -= durable.session.limiter is limiter
+            else:  # it only changes its session
+                more -= sum(each.limiter is limiter for each in durable.consumers)
         is_too_much = more > 0 and not self._peers.end_disconnected(limiter, subscriptions=more)
         if is_too_much or kept > most:
             raise LimitExceeded(
@@ -353,10 +361,9 @@ class RequestHandler:
         limiter, mine = session.limiter, session.subscriptions
         gone = sum(mine[key].cost for key in asked if key in mine)
         moved = self._core.durability.here.get(subject)
-        before = None if moved is None else moved.session
-        if moved is not None and before is not None and before.link is not None:
-            is_mine = before.limiter is limiter and before is not session
-            gone += before.subscriptions[moved.key].cost if is_mine else 0
+        for before, consumer in () if moved is None else moved.consumers.items():
+            if before.link is not None and before.limiter is limiter and before is not session:
+                gone += before.subscriptions[consumer.key].cost
         more = limiter.cost - gone + cost - MAX_PRINCIPAL_COST
         if more > 0 and not self._peers.end_disconnected(limiter, cost=more):
             raise LimitExceeded(
@@ -391,18 +398,17 @@ class RequestHandler:
         actions = durability.events.open(core.at.now, asked, record, callbacks)
         former = durability.here.get(subject)
         if former is not None:
-            core.evict(former)
-            durable.follow(former)
+            self._consumers.evict(former)
+            durable.deliveries = former.deliveries
             del durability.here[subject]
             durability.owned[durable.owner] -= 1
         durability.enter(durable)
         bookmark = durability.bookmarks.get(subject)
         if bookmark and before is not None and not before.is_over:
             session.say(core.out, Bookmarked(request.key, bookmark))
-        durable.session, durable.key, durable.session_epoch = session, request.key, session_epoch
-        session.durables[request.key] = durable
-        core.by_peer[durable.peer] = (session, request.key)
-        core.route(core.router.attach(durable.peer))
+        durable.session_epoch = session_epoch
+        durable.deliveries.policy = Policy(request.ack_timeout_s)
+        self._consumers.attach(durable, session, request.key)
         self._update_router(durable.peer, routing.Subscribe(0, narrowed, values))
         session.take_up({request.key: Subscription(what, values, durable=subject)})
         core.perform(actions)
@@ -447,7 +453,7 @@ class RequestHandler:
         session.say(self._core.out, Done(request.id))
         if has_lapsed:
             session.say(self._core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))
-        self._core.pump(durable)
+        self._consumers.pump(durable)
 
     def _not_subscribed(
         self, session: Session, request: Subscribe, durable: Durable, reason: str
@@ -457,7 +463,7 @@ class RequestHandler:
         """
         core = self._core
         if core.durability.here.get(durable.subject) is durable:  # else another session has it
-            core.release(durable)
+            self._consumers.release(durable, session)
             core.durability.restore(durable.subject, core.settings.lease_s, core.at.now)
         session.say(core.out, Failed(request.id, _not_stored(reason)))
 
@@ -574,7 +580,7 @@ class RequestHandler:
         durable = pending.durable
         session.say(core.out, Failed(pending.id, _not_stored(reason)))
         is_same = session.subscriptions.get(pending.key) is subscription
-        if is_same and durable.session is session and durable.filter is pending.narrowed:
+        if is_same and session in durable.consumers and durable.filter is pending.narrowed:
             filter, values = pending.narrowed_before
             session.change(pending.key, *pending.before)
             durable.filter, durable.values = filter, dict(values)
@@ -586,23 +592,6 @@ class RequestHandler:
         if subscription is None:
             raise Closed(f"there is no subscription with key {key}, or none any longer")
         return subscription
-
-    def _acknowledge(self, session: Session, request: Acknowledge) -> None:
-        """Apply the acks of a durable subscription, and send more of its backlog."""
-        core = self._core
-        subscription = session.subscriptions.get(request.key)
-        if subscription is None or not subscription.durable:
-            return  # it was unsubscribed or moved meanwhile
-        durable, durability = core.durability.here[subscription.durable], core.durability
-        subject, bookmark = durable.subject, request.bookmark
-        if bookmark and not durability.bookmarks.keep(subject, bookmark):
-            core.warn("bookmark_rejected", session.principal.name, 1, subscription=subject)
-        else:
-            events = durability.events
-            core.perform(events.acknowledge(core.at.now, subject, request.entry, (), bookmark))
-        durable.acknowledged = max(durable.acknowledged, request.entry)
-        durable.held(max(request.entry, request.held))
-        core.pump(durable)
 
     def _update_router(self, peer: Peer, *requests: routing.Request) -> None:
         self._core.route(self._core.router.receive(peer, routing.Batch(requests)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from math import inf
 from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
@@ -17,11 +18,12 @@ from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.node.authority import Principal
+from palio.node.deliveries import ConsumerState, Deliveries
 from palio.node.effects import Effect, Send
 from palio.node.limits import ANSWERS_PART, FEW_RECEIVERS, MAX_GAPS, QUEUES_PART
 from palio.node.operations import Claim
 from palio.node.rate_limiters import RateLimiter
-from palio.protocol.limits import PORTION_BYTES, ROUTES_UNDER_WAY, WINDOW_BYTES
+from palio.protocol.limits import PORTION_BYTES, ROUTES_UNDER_WAY
 from palio.protocol.messages import (
     NO_SESSION_EPOCH,
     Assembled,
@@ -503,6 +505,15 @@ class Neighbour(PeerSession):
         self.close_batch()
 
 
+class SessionConsumer(ConsumerState):
+    """A session that takes entries of a durable subscription."""
+
+    def __init__(self, session: Session, key: int) -> None:
+        super().__init__()
+        self.session = session
+        self.key = key
+
+
 class Durable:
     """Hold the state of a durable subscription whose home is this broker."""
 
@@ -514,40 +525,17 @@ class Durable:
         self.filter = filter
         self.values = dict(values)
         self.lease_s = lease_s
-        self.session: Session | None = None
-        self.key = -1
+        self.consumers: dict[Session, SessionConsumer] = {}
+        """The sessions that take its entries."""
+        self.deliveries = Deliveries()
+        self.alarm_at = inf
+        """When its deadlines and delays are looked at again."""
         self.disconnected_at = 0.0
         self.session_epoch = NO_SESSION_EPOCH
         """The session of its owner that subscribed or resumed it."""
         self.claim: Claim | None = None
         """This broker's last claim that is on the disk. Entries from before the first claim belong
         to an earlier subscription of the same name."""
-        self.acknowledged = 0
-        """The offset up to which its owner has acked, whether the ack is on the disk or not."""
-        self.sent = 0
-        """The offset up to which entries were sent."""
-        self._sizes: deque[tuple[int, int]] = deque()  # of each entry in flight: offset, bytes
-        self._in_flight = 0
-
-    def follow(self, before: Durable) -> None:
-        """Resume after `before`, its owner's last session: retransmit entries without an ack."""
-        self.acknowledged = self.sent = before.acknowledged
-
-    @property
-    def has_room(self) -> bool:
-        """True if more entries may be in flight to its owner."""
-        return self._in_flight < WINDOW_BYTES
-
-    def send(self, offset: int, size: int) -> None:
-        """Count the next entry of its queue as in flight."""
-        self.sent = offset
-        self._sizes.append((offset, size))
-        self._in_flight += size
-
-    def held(self, offset: int) -> None:
-        """Free the window of entries that the owner has buffered, up to an offset."""
-        while self._sizes and self._sizes[0][0] <= offset:
-            self._in_flight -= self._sizes.popleft()[1]
 
     @property
     def peer(self) -> Peer:

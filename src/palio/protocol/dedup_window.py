@@ -81,3 +81,9 @@ class DedupWindow:
             del blocks[block]
         if len(self._blocks) > MAX_PUBLISHERS:  # evict the least recently used
             del self._blocks[next(iter(self._blocks))]
+
+    def discard(self, publisher: str, number: int) -> None:
+        """Forget a number: it is fresh when it comes again."""
+        blocks = self._blocks.get(publisher, {})
+        if number // BLOCK in blocks:
+            blocks[number // BLOCK] &= ~_range(number, number)

@@ -60,6 +60,12 @@ fault is not transient, and the session ends."""
 MAX_BOOKMARK_BYTES: Final = 64 << 10
 """The progress of a durable subscription, in its owner's format: brokers hold it in memory."""
 
+MAX_ACKED: Final = 1_024
+"""Entries that one message acks by themselves: a few kilobytes."""
+
+MAX_REASON_CHARS: Final = 200
+"""The reason of a rejected event: one line of a log."""
+
 MAX_NAME_BYTES: Final = 200
 """A client's, a broker's or a durable subscription's name."""
 

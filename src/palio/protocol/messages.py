@@ -21,11 +21,14 @@ from palio.model.printing import shown_without
 from palio.model.values import NO_VALUES
 from palio.multicast.limits import MAX_PACKED_CHARS, MAX_RANGES
 from palio.protocol.limits import (
+    MAX_ACKED,
     MAX_ADDRESSEES,
+    MAX_BATCH_ROWS,
     MAX_BOOKMARK_BYTES,
     MAX_DETOUR,
     MAX_NAME_BYTES,
     MAX_NUMBER,
+    MAX_REASON_CHARS,
     MAX_SECONDS,
     MAX_SUBJECTS,
     MAX_URL_CHARS,
@@ -75,6 +78,7 @@ __all__ = [
     "Gaps",
     "Hello",
     "Message",
+    "Nack",
     "Parcel",
     "Ping",
     "Pong",
@@ -114,6 +118,9 @@ Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 
 Subject: TypeAlias = Annotated[str, msgspec.Meta(max_length=2 * MAX_NAME_BYTES + 1)]
 """The network-wide name of a durable subscription: its owner and its own name."""
+
+Seqs: TypeAlias = Annotated[tuple[Number, ...], msgspec.Meta(max_length=MAX_BATCH_ROWS)]
+"""Events of one entry, by the numbers of their publisher."""
 
 Bookmark: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=MAX_BOOKMARK_BYTES)]
 """The progress of a durable subscription's owner, in a format that only the owner reads."""
@@ -217,7 +224,7 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
 # --- from clients ---
 
 
-class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False):
+class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False, omit_defaults=True):
     """Subscribe to a filter, or to the events of any step of a pattern. `durable` names a
     subscription that outlives its session.
 
@@ -235,6 +242,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False):
     """If durable, the number of the client's session that sends this; see `SessionEpoch`."""
     assembled: bool = False
     """True if brokers assemble the pattern; else the client receives the events of every step."""
+    ack_timeout_s: Seconds = 0.0
+    """If durable, the deadline of an ack for the oldest entry without one; 0 for none."""
 
 
 class SubscribeAll(msgspec.Struct, frozen=True, tag=True):
@@ -332,7 +341,8 @@ class Publish(msgspec.Struct, frozen=True, tag=True):
 class Acknowledge(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Ack a durable subscription's entries up to `entry`; 0 acks none.
 
-    A pattern finishes events out of order, so it states its progress in `bookmark`.
+    Entries that were sent again, behind later ones, are not among these unless `entry` is one. A
+    pattern finishes events out of order, so it states its progress in `bookmark`.
     """
 
     key: Number
@@ -341,6 +351,22 @@ class Acknowledge(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The client has buffered all entries up to this one and can take more."""
     bookmark: Bookmark = b""
     """The state for the next owner of the subscription; empty if nothing has changed."""
+    others: Annotated[tuple[Number, ...], msgspec.Meta(max_length=MAX_ACKED)] = ()
+    """Entries to ack by themselves: some before them are not acked, or they were sent again."""
+    seqs: Seqs = ()
+    """If not empty, only these events of `others`, by the numbers of their publisher."""
+
+
+class Nack(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Reject an entry of a durable subscription, or some of its events: they are sent again."""
+
+    key: Number
+    entry: Number
+    seqs: Seqs = ()
+    """The events, by the numbers of their publisher; empty for all that were delivered."""
+    delay_s: Seconds = 0.0
+    """The least time until they are sent again."""
+    reason: Annotated[str, msgspec.Meta(max_length=MAX_REASON_CHARS)] = ""
 
 
 class Query(msgspec.Struct, frozen=True, tag=True):
@@ -462,6 +488,8 @@ class Deliver(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     subscriptions: tuple[Number, ...] | None = None
     """Their keys; None if the broker did not match them, or if an answer to a change of one of them
     may precede this message. The receiver itself matches subscriptions with unanswered changes."""
+    attempt: Number = 1
+    """How often the entry was tried, this time included."""
 
 
 class Assembled(msgspec.Struct, frozen=True, tag=True):
@@ -794,6 +822,7 @@ Message: TypeAlias = (
     | Settle
     | Publish
     | Acknowledge
+    | Nack
     | Query
     | RemoveBroker
     | Apply

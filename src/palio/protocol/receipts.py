@@ -1,13 +1,16 @@
 """Track the pending acks of a durable subscription, and the events it has received.
 
-A broker numbers the entries that it delivers. An acknowledgement covers all entries up to one, so
-it is sent once every event of the oldest entry, and of those after it, was handled.
+A broker numbers the entries that it delivers. An entry is acknowledged once every event of it was
+handled: together with all before it, or by itself if one of these is still open or it was sent
+again behind later ones.
 
-An event can come again: in a new session, where the broker redelivers unacknowledged entries; from
-another broker after a move, under other entry numbers and perhaps by another filter; and in the
-very session, where its publisher moved and retransmitted it to a second broker. So duplicates are
-detected by the publisher's number as soon as an event arrives, not only once it was handled
-(`came`). The first copy keeps its place in the queue; the entry of the second is acked after it.
+An event can come again: after it was rejected, or its deadline was over; in a new session, where
+the broker redelivers unacknowledged entries; from another broker after a move, under other entry
+numbers and perhaps by another filter; and in the very session, where its publisher moved and
+retransmitted it to a second broker. The first two are to be handled again. For the others an event
+counts as known by its publisher's number from the moment that it came, and not only once it was
+handled (`came`). Its first copy keeps its place in the queue; the entry of the second one is
+acknowledged after it.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.protocol.dedup_window import DedupWindow
+from palio.protocol.messages import Acknowledge, Nack
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -27,55 +31,91 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 class Entry:
     """Events of one publisher that one ack covers."""
 
-    __slots__ = ("is_here", "number", "open", "publisher", "seqs")
+    __slots__ = (
+        "attempt",
+        "behind",
+        "done",
+        "fresh",
+        "in_order",
+        "number",
+        "open",
+        "publisher",
+        "rejected",
+        "seqs",
+    )
 
-    def __init__(self, number: int, publisher: str, seqs: Numbers, count: int) -> None:
+    def __init__(self, number: int, publisher: str, seqs: Numbers, attempt: int = 1) -> None:
         self.number = number
-        """The entry to ack; 0 if a redelivered entry behind it has the number."""
+        """The entry to ack; 0 if it is of a session that is lost."""
         self.publisher = publisher
         self.seqs = seqs
-        self.open = count
-        self.is_here = True
-        """True if the broker of this session has delivered some of it."""
-
-    def identities(self) -> list[tuple[str, int]]:
-        """Return the identities of its events, which do not depend on the entry's number."""
-        return [(self.publisher, seq) for seq in self.seqs.tolist()]
+        self.attempt = attempt
+        """How often its events were tried, this time included."""
+        self.fresh: npt.NDArray[np.bool_]
+        """The events that are to be handled; the others came before."""
+        self.open = 0
+        """The events that are not handled, and the earlier entries that it waits for."""
+        self.in_order = True
+        """True if no later entry came before it."""
+        self.behind: list[Entry] = []
+        """Entries of this session that have some of its events and wait for it."""
+        self.done: list[int] = []
+        """Of several events, those that were handled and that the broker has not been told of."""
+        self.rejected: set[int] = set()
+        """The events that were rejected: they come again by themselves."""
 
 
 class Receipt:
     """A handle to finish some events of an entry; only its first use counts."""
 
-    __slots__ = ("_count", "_entry", "_owner")
+    __slots__ = ("_count", "_owner", "_seq", "entry")
 
-    def __init__(self, owner: Receipts, entry: Entry, count: int) -> None:
+    def __init__(self, owner: Receipts, entry: Entry, count: int, seq: int | None) -> None:
         self._owner = owner
-        self._entry = entry
         self._count = count
+        self._seq = seq
+        self.entry = entry
 
     def give(self) -> None:
         """Mark these events as handled."""
         count, self._count = self._count, 0
-        self._entry.open -= count
-        if count and not self._entry.open:
-            self._owner._closed(self._entry)
+        if not count:
+            return
+        entry = self.entry
+        entry.open -= count
+        if not entry.open:
+            self._owner.closed(entry)
+        elif self._seq is not None:
+            entry.done.append(self._seq)
+
+    def reject(self, delay_s: float, reason: str) -> None:
+        """Have the event delivered again."""
+        if self._count and self._seq is not None:
+            self._owner.reject(self.entry, self._seq, delay_s, reason)
+            self._count = 0
 
 
 class Receipts:
     """The delivered entries without an ack.
 
-    >>> acks = []
-    >>> receipts = Receipts(acks.append)
-    >>> one, two = (receipts.expect(entry, "p", np.array([entry]), 1) for entry in (7, 8))
-    >>> receipts.make(two, 1).give()  # the older one is still open
-    >>> receipts.make(one, 1).give()
-    >>> acks
-    [8]
+    >>> said = []
+    >>> receipts = Receipts(said.append, key=1)
+    >>> one, two = (receipts.came(entry, "p", np.array([entry])) for entry in (7, 8))
+    >>> one, two = receipts.expect(one, 1), receipts.expect(two, 1)
+    >>> receipts.make(two).give()  # the older one is still open
+    >>> receipts.make(one).give()
+    >>> [(each.entry, each.others) for each in said]
+    [(0, (8,)), (8, ())]
     """
 
-    def __init__(self, send_ack: Callable[[int], None]) -> None:
-        self._send_ack: Final = send_ack
+    def __init__(self, report: Callable[[Acknowledge | Nack], None], key: int = 0) -> None:
+        self._report: Final = report
+        self._key: Final = key
         self._entries: deque[Entry] = deque()
+        """Those of this session that came in order, but for the first ones that are handled."""
+        self._again: dict[Entry, None] = {}
+        """Those of this session that came out of order and are open."""
+        self._last = 0
         self._awaited: dict[tuple[str, int], Entry] = {}
         """By publisher and number, unhandled events that a new session may redeliver."""
         self._taken: list[Receipt] = []
@@ -84,33 +124,47 @@ class Receipts:
     @property
     def open(self) -> int:
         """The number of entries without an ack."""
-        return len(self._entries)
+        return len(self._entries) + len(self._again)
 
-    def came(self, publisher: str, seqs: Numbers) -> npt.NDArray[np.bool_]:
-        """Return a mask of the events that came for the first time. Call `expect` next."""
+    def came(self, number: int, publisher: str, seqs: Numbers, attempt: int = 1) -> Entry:
+        """Return the entry for events that came: `fresh` are those to be handled. Call `expect`
+        next.
+        """
+        entry = Entry(number, publisher, seqs, attempt)
+        entry.fresh = self._came.fresh(publisher, seqs)
+        entry.in_order = number > self._last
+        self._last = max(self._last, number)
         if self._awaited:
-            for seq in seqs.tolist():
-                entry = self._awaited.get((publisher, seq))
-                if entry is not None and not entry.is_here:  # it goes before its redelivery
-                    entry.number, entry.is_here = 0, True
-                    self._entries.append(entry)
-        return self._came.fresh(publisher, seqs)
-
-    def expect(self, number: int, publisher: str, seqs: Numbers, count: int) -> Entry:
-        """Register an entry of which `count` events of `seqs` go into the queue."""
-        entry = Entry(number, publisher, seqs, count)
-        self._entries.append(entry)
-        if len(seqs):
-            # What `came` let through, and nothing else: no event is delivered twice.
-            assert self._came.fresh(publisher, seqs).all()
-            self._came.add(publisher, seqs)
-        if not count:
-            self._closed(entry)
+            first_copies = [self._awaited.get((publisher, seq)) for seq in seqs.tolist()]
+            for first in dict.fromkeys(each for each in first_copies if each is not None):
+                first.behind.append(entry)
+                entry.open += 1
+        elif attempt > 1 and not entry.fresh.all():
+            # Its deadline is over: the application has it still, and is to have it once more.
+            entry.fresh |= np.array([self._is_open(number, seq) for seq in seqs.tolist()], np.bool_)
+        self._came.add(publisher, seqs[entry.fresh])
         return entry
 
-    def make(self, entry: Entry, count: int = 1) -> Receipt:
-        """Return the receipt for some events of an entry."""
-        return Receipt(self, entry, count)
+    def _is_open(self, number: int, seq: int) -> bool:
+        return any(
+            each.number == number and each.open and seq in each.seqs
+            for each in (*self._entries, *self._again)
+        )
+
+    def expect(self, entry: Entry, count: int) -> Entry:
+        """Await that `count` events of an entry are handled, which go into the queue."""
+        if entry.in_order:
+            self._entries.append(entry)
+        else:
+            self._again[entry] = None
+        entry.open += count
+        if not entry.open:
+            self.closed(entry)
+        return entry
+
+    def make(self, entry: Entry, count: int = 1, seq: int | None = None) -> Receipt:
+        """Return the receipt for some events of an entry; `seq` is the number of a single one."""
+        return Receipt(self, entry, count, seq)
 
     def take(self, receipt: Receipt) -> None:
         """Record that the consumer took events, until `finish` gives their receipts."""
@@ -122,29 +176,78 @@ class Receipts:
         for receipt in taken:
             receipt.give()
 
+    def reject(self, entry: Entry, seq: int, delay_s: float, reason: str) -> None:
+        """Have an event delivered again. It is new when it comes."""
+        if entry.number:
+            seqs = (seq,) if len(entry.seqs) > 1 else ()
+            self._report(Nack(self._key, entry.number, seqs, delay_s, reason))
+        self._came.discard(entry.publisher, seq)
+        self._awaited.pop((entry.publisher, seq), None)
+        entry.rejected.add(seq)
+        entry.open -= 1
+        if not entry.open:
+            self.closed(entry)
+
+    def flush(self) -> None:
+        """Ack the handled events of entries that are open: another consumer gets the rest."""
+        for entry in (*self._entries, *self._again):
+            if entry.open and entry.done:
+                self._ack_some(entry, tuple(entry.done))
+                entry.done.clear()
+
     def renew(self) -> None:
         """Expect the redelivery of all unacked entries, as the session is lost."""
-        entries, self._entries = self._entries, deque()
-        for entry in entries:
-            entry.is_here = False
+        for entry in (*self._entries, *self._again):
+            entry.number = 0
             if entry.open:
-                self._awaited.update(dict.fromkeys(entry.identities(), entry))
+                open_seqs = set(entry.seqs.tolist()).difference(entry.done, entry.rejected)
+                self._awaited.update(((entry.publisher, seq), entry) for seq in open_seqs)
+        self._entries.clear()
+        self._again.clear()
+        self._last = 0
 
-    def _closed(self, entry: Entry) -> None:
-        """Ack the oldest entries up to the first unfinished one."""
+    def closed(self, entry: Entry) -> None:
+        """Ack an entry: all up to it if none before it is open."""
         if self._awaited:
-            for identity in entry.identities():
-                self._awaited.pop(identity, None)
-        last = 0
-        while self._entries and not self._entries[0].open:
-            last = self._entries.popleft().number or last
-        if last:
-            self._send_ack(last)
+            for seq in entry.seqs.tolist():
+                if self._awaited.get((entry.publisher, seq)) is entry:
+                    del self._awaited[entry.publisher, seq]
+        for each in entry.behind:
+            each.open -= 1
+            if not each.open:
+                self.closed(each)
+        if not entry.number:
+            return
+        if not entry.in_order:
+            del self._again[entry]
+            self._ack_alone(entry)
+        elif self._entries[0] is entry:
+            last = 0
+            while self._entries and not self._entries[0].open:
+                first = self._entries.popleft()
+                if not first.rejected or len(first.rejected) < len(first.seqs):
+                    last = first.number
+            if last:
+                self._report(Acknowledge(self._key, last))
+        else:
+            self._ack_alone(entry)
+
+    def _ack_alone(self, entry: Entry) -> None:
+        """Ack an entry by itself, without events that were rejected: these may be here again."""
+        if not entry.rejected:
+            self._ack_some(entry, ())
+        else:
+            handled = tuple(seq for seq in entry.seqs.tolist() if seq not in entry.rejected)
+            if handled:
+                self._ack_some(entry, handled)
+
+    def _ack_some(self, entry: Entry, seqs: tuple[int, ...]) -> None:
+        self._report(Acknowledge(self._key, 0, others=(entry.number,), seqs=seqs))
 
 
-def _refuse_ack(_entry: int) -> None:
-    raise AssertionError("only a durable subscription has entries")
+def _unsaid(_outcome: Acknowledge | Nack) -> None:
+    raise AssertionError("what is not durable has no entries")
 
 
-NO_RECEIPTS: Final = Receipts(_refuse_ack)
+NO_RECEIPTS: Final = Receipts(_unsaid)
 """The receipts of a subscription that is not durable: always empty."""

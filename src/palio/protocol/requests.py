@@ -28,6 +28,7 @@ from palio.protocol.messages import (
     Drain,
     Failed,
     Message,
+    Nack,
     Query,
     RemoveBroker,
     RemovePeer,
@@ -213,9 +214,13 @@ class Table:
         return True
 
     def acknowledge(self, key: int, entry: int, held: int = 0, bookmark: bytes = b"") -> None:
-        """Ack all entries of a durable subscription up to one (see `Acknowledge`)."""
-        if key in self.standing and self._error is None:
-            self._send(Acknowledge(key, entry, held, bookmark))
+        """A durable subscription has dealt with everything up to an entry (see `Acknowledge`)."""
+        self.report(Acknowledge(key, entry, held, bookmark))
+
+    def report(self, outcome: Acknowledge | Nack) -> None:
+        """Tell the broker what became of entries of a durable subscription, if it stands."""
+        if outcome.key in self.standing and self._error is None:
+            self._send(outcome)
 
     def _submit(self, request: Request, waiter: Waiter) -> None:
         """Number a request, and send it behind all joined updates."""

@@ -368,7 +368,7 @@ class Member(Visitor):
         id = self._id()
         request = Subscribe(id, key, filter, values or {}, durable, assembled=assembled)
         if durable:
-            self.receipts[key] = Receipts(partial(self.core.table.acknowledge, key))
+            self.receipts[key] = Receipts(self.core.table.report, key)
         self.core.table.ask(request, partial(self.answered, id))
         return key
 
@@ -445,14 +445,20 @@ class Member(Visitor):
         if not message.entry:
             self.record(message, mask)
             return
+        numbers = parcel.numbers[mask]
+        entry = receipts.came(message.entry, parcel.publisher, numbers, message.attempt)
+        self.note_again(message, numbers[~entry.fresh].tolist())
         mask = mask.copy()
-        mask[mask] = receipts.came(parcel.publisher, parcel.numbers[mask])
+        mask[mask] = entry.fresh
         self.record(message, mask)
         count = int(mask.sum())
-        entry = receipts.expect(message.entry, parcel.publisher, parcel.numbers[mask], count)
+        receipts.expect(entry, count)
         receipts.take(receipts.make(entry, count))
         if self.acknowledges:
             receipts.finish()
+
+    def note_again(self, message: Deliver, numbers: list[int]) -> None:
+        """Note events that came before, and are not heard again."""
 
     def record(self, message: Deliver, mask: RowMask) -> None:
         """Record some of the events of a message."""

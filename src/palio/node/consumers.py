@@ -1,0 +1,211 @@
+"""`Consumers`: sends the entries of durable subscriptions to their owners' sessions, and takes what
+becomes of them.
+
+`Deliveries` decides which entry is sent next; this module knows sessions, queues and the disk.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+
+from palio.errors import SubscriptionEnded
+from palio.node.authority import receivable
+from palio.node.core import Core
+from palio.node.deliveries import Flight
+from palio.node.loss_markers import LossMarker
+from palio.node.operations import Delivery
+from palio.node.sessions import Durable, Session, SessionConsumer
+from palio.protocol.failures import failure
+from palio.protocol.limits import WINDOW_BYTES
+from palio.protocol.messages import Acknowledge, Deliver, Ended, Nack, unpack_mask
+
+
+class Consumers:
+    """The sessions that take the entries of the durable subscriptions that live at one broker."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._alarms: list[tuple[float, int, Durable]] = []
+        """A heap by time: when deadlines and delays of a durable subscription may be over."""
+        self._counter = count()
+
+    # --- who is there ---
+
+    def attach(self, durable: Durable, session: Session, key: int) -> None:
+        """Let a session take the entries of a durable subscription, under a key of it."""
+        core, consumer = self._core, SessionConsumer(session, key)
+        durable.consumers[session] = consumer
+        durable.deliveries.join(consumer)
+        session.durables[key] = durable
+        core.by_peer[durable.peer] = (session, key)
+        core.route(core.router.attach(durable.peer))
+
+    def evict(self, durable: Durable) -> None:
+        """Detach a durable subscription that has moved or ended, and notify its sessions here."""
+        problem = (
+            f"{durable.subject} was taken over by another session, or ended there; subscribe "
+            "again to take it back"
+        )
+        for session, consumer in list(durable.consumers.items()):
+            ended = Ended((consumer.key,), failure(SubscriptionEnded(problem)))
+            session.say(self._core.out, ended)
+            self.release(durable, session)
+
+    def release(self, durable: Durable, session: Session) -> None:
+        """Detach a session from a durable subscription, and return what it has. Without a session
+        the subscription only collects events.
+        """
+        core, consumer = self._core, durable.consumers.pop(session, None)
+        if consumer is None:
+            return
+        durable.deliveries.leave(core.at.now, consumer)
+        session.let_go(consumer.key)
+        session.durables.pop(consumer.key, None)
+        session.stalled.pop(durable, None)
+        durable.disconnected_at = core.at.now
+        del core.by_peer[durable.peer]
+        core.route(core.router.detach(durable.peer))
+
+    # --- sending ---
+
+    def pump(self, durable: Durable) -> None:
+        """Send the backlog of a durable subscription, as far as windows allow."""
+        events, now = self._core.durability.events, self._core.at.now
+        deliveries = durable.deliveries
+        # Until its claim is stored, the backlog may belong to an earlier one of the same name.
+        while durable.claim is not None and (consumer := _free_consumer(durable)) is not None:
+            again = deliveries.next_returned(now)
+            after = deliveries.sent if again is None else again.offset - 1
+            delivery = events.delivery(durable.subject, after)
+            if again is None and delivery is None:
+                break
+            if delivery is None or (again is not None and delivery.offset != again.offset):
+                assert again is not None
+                deliveries.forget(now, again)  # its entry has left the queue
+            else:
+                self._send(durable, consumer, delivery, again)
+        self._set_alarm(durable)
+
+    def _send(
+        self, durable: Durable, consumer: SessionConsumer, delivery: Delivery, again: Flight | None
+    ) -> None:
+        core, session, offset = self._core, consumer.session, delivery.offset
+        size = delivery.parcel.held_bytes
+        flight = durable.deliveries.send(core.at.now, consumer, offset, size, again)
+        if delivery.is_damaged:
+            core.report_damage(delivery.entry, subscription=durable.subject)
+        marker = LossMarker.of(delivery.parcel)
+        if marker is not None:
+            for message in marker.delivery_for(consumer.key, offset):
+                session.say(core.out, message)
+            return
+        parcel, rows = delivery.parcel, delivery.rows
+        if flight.seqs is not None:
+            mask = unpack_mask(rows, len(parcel))
+            mask = mask & [seq in flight.seqs for seq in parcel.seqs]
+            parcel, rows = parcel.select(mask), None
+        whole = Deliver(parcel, rows, consumer.key, offset, attempt=flight.attempt)
+        session.say(core.out, _permitted(session, whole))
+
+    # --- what becomes of it ---
+
+    def acknowledge(self, session: Session, request: Acknowledge) -> None:
+        """Settle entries, and send more."""
+        durable = session.durables.get(request.key)
+        if durable is None:
+            return  # it was unsubscribed or moved meanwhile
+        core, deliveries, durability = self._core, durable.deliveries, self._core.durability
+        subject, bookmark, now = durable.subject, request.bookmark, core.at.now
+        consumer, upto, others = durable.consumers[session], request.entry, request.others
+        if not durability.events.was_assigned(max(upto, *others, 0)):
+            core.warn("ack_rejected", subject, 1, reason="ack of what was never assigned")
+            return
+        if request.seqs:
+            self._narrow(durable, others)
+        settled = deliveries.acknowledge(now, consumer, upto, others, request.seqs)
+        if bookmark and not durability.bookmarks.keep(subject, bookmark):
+            core.warn("bookmark_rejected", session.principal.name, 1, subscription=subject)
+        elif settled or bookmark or upto:
+            floor = deliveries.floor
+            above = tuple(offset for offset in settled if offset > floor)
+            core.perform(durability.events.acknowledge(now, subject, floor, above, bookmark))
+        consumer.held(request.held)
+        self.pump(durable)
+
+    def reject(self, session: Session, request: Nack) -> None:
+        """Return an entry, or some of its events, to be sent again."""
+        durable = session.durables.get(request.key)
+        if durable is None:
+            return
+        if request.seqs:
+            self._narrow(durable, (request.entry,))
+        durable.deliveries.reject(
+            self._core.at.now,
+            durable.consumers[session],
+            request.entry,
+            request.seqs,
+            request.delay_s,
+            request.reason,
+        )
+        self.pump(durable)
+
+    def _narrow(self, durable: Durable, offsets: tuple[int, ...]) -> None:
+        """Find the numbers of the events of entries of which a request concerns a part."""
+        for offset in offsets:
+            delivery = self._core.durability.events.delivery(durable.subject, offset - 1)
+            if delivery is not None and delivery.offset == offset:
+                parcel = delivery.parcel
+                mask = unpack_mask(delivery.rows, len(parcel))
+                durable.deliveries.narrow(offset, parcel.numbers[mask].tolist())
+
+    # --- time ---
+
+    def _set_alarm(self, durable: Durable) -> None:
+        at = durable.deliveries.wake_at(self._core.at.now)
+        if at < durable.alarm_at:
+            durable.alarm_at = at
+            heappush(self._alarms, (at, next(self._counter), durable))
+
+    @property
+    def wake_at(self) -> float:
+        """When `tick` has something to do."""
+        return self._alarms[0][0] if self._alarms else inf
+
+    def tick(self) -> bool:
+        """Return entries whose deadline is over, and send those whose delay is; return whether
+        anything was due.
+        """
+        now, due = self._core.at.now, list[Durable]()
+        while self._alarms and self._alarms[0][0] <= now:
+            _, _, durable = heappop(self._alarms)
+            durable.alarm_at = inf
+            due.append(durable)
+        for durable in due:
+            durable.deliveries.expire(now)
+            self.pump(durable)
+        return bool(due)
+
+
+def _free_consumer(durable: Durable) -> SessionConsumer | None:
+    """Return the consumer that gets the next entry: one with room."""
+    for session, consumer in durable.consumers.items():
+        if session.link is None or not session.has_room:
+            session.stalled[durable] = None  # it goes on once the session has room
+        elif consumer.in_flight < WINDOW_BYTES:  # else the next acknowledgement resumes it
+            return consumer
+    return None
+
+
+def _permitted(session: Session, delivery: Deliver) -> Deliver:
+    """Return a delivery without rows that the grant denies by now: rows of the backlog may have
+    been matched under a wider grant.
+    """
+    if session.principal.may_receive_all:
+        return delivery
+    parcel = delivery.parcel
+    mask = unpack_mask(delivery.rows, len(parcel)) & receivable(session.principal, parcel)
+    return Deliver(
+        parcel.select(mask), None, delivery.key, delivery.entry, attempt=delivery.attempt
+    )
