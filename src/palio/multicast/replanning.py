@@ -22,8 +22,8 @@ from palio.multicast.merging import replanned
 from palio.multicast.plans import GroupPlan, measure
 from palio.multicast.traffic import GroupTraffic
 
-SAMPLED: Final = 512
-"""Events of a sample: its report has 14 KB for 100 brokers, and 35 KB for 256."""
+SAMPLED: Final = 128
+"""Events of a sample: its report has 5 KB for 128 brokers."""
 
 CHANGES: Final = 16
 """Groups that are replaced at once; most of what pays is done by the first."""
@@ -32,11 +32,11 @@ LEAST_SAVED: Final = 0.01
 """The share of the cost that a change has to save. Every change sends the plan to all brokers.
 """
 
-MOST_REPLANNED: Final = 256
-"""Brokers, and groups, of a plan that brokers change by themselves: a change takes 0.3 s at the
+MOST_REPLANNED: Final = 128
+"""Brokers, and groups, of a plan that brokers change by themselves: a change takes 20 ms at the
 worst, in which its broker does nothing else."""
 
-MOST_SETS: Final = 1_024
+MOST_SETS: Final = 256
 """Sets that a change is made for, those with the most events."""
 
 _SEED: Final = 1
