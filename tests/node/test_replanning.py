@@ -39,11 +39,11 @@ def applied_world(*groups: str, replan: bool = True) -> tuple[World, Member, dic
 
 
 def publish(world: World, publisher: Member, to: str, seconds: float, first: int = 1) -> int:
-    """Publish ten events a second for the brokers that `to` names; return the next number."""
-    for number in range(first, first + int(10 * seconds)):
+    """Publish two events a second for the brokers that `to` names; return the next number."""
+    for number in range(first, first + int(2 * seconds)):
         publisher.publish({"x": number, "to": to})
-        world.run(0.1)
-    return first + int(10 * seconds)
+        world.run(0.5)
+    return first + int(2 * seconds)
 
 
 def asked(world: World, member: Member, what: str, about: Any = None) -> Any:
