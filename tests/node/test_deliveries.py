@@ -163,6 +163,16 @@ def test_events_of_an_entry_are_settled_and_rejected_one_by_one() -> None:
     assert not one.flights
 
 
+def test_who_acknowledges_the_rest_of_an_entry_does_not_mean_what_is_here_again() -> None:
+    deliveries, (one,) = begun()
+    send(deliveries, one, 4)
+    deliveries.narrow(4, [7, 8])
+    deliveries.reject(0.0, one, 4, (8,))
+    resend(deliveries, one)
+    assert deliveries.acknowledge(0.0, one, 4) == []
+    assert deliveries.acknowledge(0.0, one, 4) == [4]
+
+
 def test_what_is_held_frees_the_window() -> None:
     deliveries, (one,) = begun()
     send(deliveries, one, 1, 2, 3)

@@ -35,6 +35,7 @@ from palio.client.roaming import ConnectionState
 from palio.client.subscribing import (
     ClientOptions,
     as_filter,
+    check_attempts,
     check_match_at,
     check_offer_timeout,
     check_stored_at,
@@ -378,6 +379,7 @@ class Client(BaseBus[BrokerUpstream]):
         retention: float = 0.0,
         ack: Literal["auto", "manual"] = "auto",
         ack_timeout: float = 0.0,
+        max_attempts: int = 0,
         reorder_timeout: float | None = None,
         offer_timeout: float | None = None,
         replace_covered: bool = False,
@@ -396,7 +398,8 @@ class Client(BaseBus[BrokerUpstream]):
         A later subscription under the same name resumes it; of a pattern also the sequences that
         have begun. With `ack="manual"` the consumer acknowledges events (`event.ack()`). An event
         that it rejects (`event.nack()`) or does not acknowledge within `ack_timeout` seconds (0:
-        however long it takes) is delivered again.
+        however long it takes) is delivered again. After `max_attempts` (0: any number) it becomes
+        a dead letter, a durable event for subscriptions that name `dead_letter` in their filter.
 
         `reorder_timeout` is how many seconds a pattern waits for events that were overtaken on
         their way, instead of the time that `connect` sets or the client measures. Events that come
@@ -428,17 +431,23 @@ class Client(BaseBus[BrokerUpstream]):
             raise InvalidInput(f"ack is 'auto' or 'manual', not {ack!r}")
         retention = check_seconds(retention, "retention")
         ack_timeout = check_seconds(ack_timeout, "ack_timeout")
+        max_attempts = check_attempts(max_attempts)
         if durable_name != "":
             self._check_durable(durable_name)
             if max_events is not None:
                 raise InvalidInput("max_events= ends with a session, which a durable one outlives")
-        elif retention or ack_timeout or ack == "manual":
-            option = "retention" if retention else "ack_timeout" if ack_timeout else "ack"
+        elif retention or ack_timeout or max_attempts or ack == "manual":
+            given_options = {
+                "retention": retention,
+                "ack_timeout": ack_timeout,
+                "max_attempts": max_attempts,
+            }
+            option = next((name for name, value in given_options.items() if value), "ack")
             raise InvalidInput(f"{option}= is for durable subscriptions; give a durable_name=")
         check_offer_timeout(offer_timeout, parsed, durable_name)
         options = SubscriptionOptions(
             *(on_gap, wait_s, durable_name, retention, ack_timeout),
-            *(ack == "auto", by_brokers, max_events),
+            *(max_attempts, ack == "auto", by_brokers, max_events),
             read=check_as(as_, is_pattern=isinstance(parsed, Pattern)),
         )
         text = filter if isinstance(filter, str) else ""

@@ -14,7 +14,7 @@ from palio.model.filters import Filter
 from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
-from palio.protocol.limits import check_seconds
+from palio.protocol.limits import MAX_NUMBER, check_seconds
 
 _NO_COLLECTIONS: Final = (str, bytes, bytearray, memoryview)
 
@@ -34,6 +34,7 @@ class ClientOptions(BusOptions, total=False):
     durable_name: str
     retention: float
     ack_timeout: float
+    max_attempts: int
     ack: Literal["auto", "manual"]
     reorder_timeout: float | None
     offer_timeout: float | None
@@ -138,6 +139,17 @@ def check_max_events(count: object) -> None:
     raise InvalidInput(
         f"max_events is the number of events to receive, at least 1, not {count!r:.40}"
     )
+
+
+def check_attempts(count: object) -> int:
+    """Refuse what is no number of attempts; 0 is for any number.
+
+    >>> check_attempts(5)
+    5
+    """
+    if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= MAX_NUMBER:
+        return count
+    raise InvalidInput(f"max_attempts is a whole number, 0 for no limit, not {count!r:.40}")
 
 
 def check_on_gap(on_gap: object) -> None:

@@ -150,6 +150,8 @@ class AdminQueries:
             "custody_entries": events.queues.entries,
             "custody_waiting": {name: len(events.backlog(name)) for name in core.durability.here},
             "custody_carried": events.queues.carried,
+            "redelivered": core.consumers.redelivered,
+            "dead_letters": core.consumers.dead_letters,
             "rejections": dict(core.rate_limited_log.totals),
         }
 

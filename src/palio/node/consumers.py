@@ -6,20 +6,29 @@ becomes of them.
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from typing import Final
+
+import numpy as np
 
 from palio.errors import SubscriptionEnded
 from palio.node.authority import receivable
-from palio.node.core import Core
-from palio.node.deliveries import Flight
+from palio.node.core import Callbacks, Core
+from palio.node.dead_letters import dead_letter, letters_of
+from palio.node.deliveries import AT_ONCE, Flight
+from palio.node.durability import packed
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import Delivery
 from palio.node.sessions import Durable, Session, SessionConsumer
 from palio.protocol.failures import failure
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Acknowledge, Deliver, Ended, Nack, unpack_mask
+from palio.protocol.messages import Acknowledge, Deliver, Ended, Nack, Parcel, unpack_mask
+
+BURY_AGAIN_S: Final = 1.0
+"""The time until an event is tried again whose dead letter the disk refused: that of the disk."""
 
 
 class Consumers:
@@ -30,6 +39,10 @@ class Consumers:
         self._alarms: list[tuple[float, int, Durable]] = []
         """A heap by time: when deadlines and delays of a durable subscription may be over."""
         self._counter = count()
+        self.dead_letters = 0
+        """Events that became dead letters."""
+        self.redelivered = 0
+        """Entries that were sent again."""
 
     # --- who is there ---
 
@@ -60,13 +73,14 @@ class Consumers:
         core, consumer = self._core, durable.consumers.pop(session, None)
         if consumer is None:
             return
-        durable.deliveries.leave(core.at.now, consumer)
+        over = durable.deliveries.leave(core.at.now, consumer)
         session.let_go(consumer.key)
         session.durables.pop(consumer.key, None)
         session.stalled.pop(durable, None)
         durable.disconnected_at = core.at.now
         del core.by_peer[durable.peer]
         core.route(core.router.detach(durable.peer))
+        self._bury(durable, over)
 
     # --- sending ---
 
@@ -94,6 +108,7 @@ class Consumers:
         core, session, offset = self._core, consumer.session, delivery.offset
         size = delivery.parcel.held_bytes
         flight = durable.deliveries.send(core.at.now, consumer, offset, size, again)
+        self.redelivered += again is not None
         if delivery.is_damaged:
             core.report_damage(delivery.entry, subscription=durable.subject)
         marker = LossMarker.of(delivery.parcel)
@@ -103,9 +118,7 @@ class Consumers:
             return
         parcel, rows = delivery.parcel, delivery.rows
         if flight.seqs is not None:
-            mask = unpack_mask(rows, len(parcel))
-            mask = mask & [seq in flight.seqs for seq in parcel.seqs]
-            parcel, rows = parcel.select(mask), None
+            parcel, rows = _selected(delivery, flight), None
         whole = Deliver(parcel, rows, consumer.key, offset, attempt=flight.attempt)
         session.say(core.out, _permitted(session, whole))
 
@@ -141,7 +154,7 @@ class Consumers:
             return
         if request.seqs:
             self._narrow(durable, (request.entry,))
-        durable.deliveries.reject(
+        over = durable.deliveries.reject(
             self._core.at.now,
             durable.consumers[session],
             request.entry,
@@ -149,7 +162,57 @@ class Consumers:
             request.delay_s,
             request.reason,
         )
+        self._bury(durable, over)
         self.pump(durable)
+
+    # --- dead letters ---
+
+    def _bury(self, durable: Durable, over: list[Flight]) -> None:
+        """Make dead letters of entries that had their last attempt."""
+        core, deliveries = self._core, durable.deliveries
+        events, now = core.durability.events, core.at.now
+        for flight in over:
+            delivery = events.delivery(durable.subject, flight.offset - 1)
+            if delivery is None or delivery.offset != flight.offset:
+                deliveries.forget(now, flight)  # its entry has left the queue
+            elif LossMarker.of(delivery.parcel) is not None:
+                deliveries.retry(flight, AT_ONCE)  # a gap is reported until it is acknowledged
+            else:
+                self._bury_events(durable, flight, delivery)
+
+    def _bury_events(self, durable: Durable, flight: Flight, delivery: Delivery) -> None:
+        core, at, subject = self._core, self._core.at, durable.subject
+        events = core.durability.events
+        parcel = _selected(delivery, flight)
+        core.report(
+            "warning",
+            "dead_letter",
+            subscription=subject,
+            publisher=parcel.publisher,
+            first_seq=parcel.seqs[0],
+            last_seq=parcel.seqs[-1],
+            attempts=flight.attempt,
+            reason=flight.reason,
+        )
+        first = events.log.offsets(len(parcel))
+        publisher = letters_of(core.name, events.streams.log_number)
+        letter = dead_letter(parcel, subject, flight.reason, flight.attempt)
+        letter = letter.stamped(publisher, first, at.wall_us)
+        letter, shares = packed(letter, core.durability.wanted_letters(letter, subject))
+        entry = flight.offset if durable.deliveries.is_last(flight) else 0
+        callbacks = Callbacks(
+            partial(self._buried, durable, flight), partial(self._not_buried, durable, flight)
+        )
+        self.dead_letters += len(parcel)
+        core.perform(events.bury(at.now, at.wall_us, subject, entry, letter, shares, callbacks))
+
+    def _buried(self, durable: Durable, flight: Flight) -> None:
+        durable.deliveries.forget(self._core.at.now, flight)
+
+    def _not_buried(self, durable: Durable, flight: Flight, _reason: str) -> None:
+        """Try the entry once more, as the disk refused its letter."""
+        durable.deliveries.retry(flight, self._core.at.now + BURY_AGAIN_S)
+        self._set_alarm(durable)
 
     def _narrow(self, durable: Durable, offsets: tuple[int, ...]) -> None:
         """Find the numbers of the events of entries of which a request concerns a part."""
@@ -183,9 +246,18 @@ class Consumers:
             durable.alarm_at = inf
             due.append(durable)
         for durable in due:
-            durable.deliveries.expire(now)
+            self._bury(durable, durable.deliveries.expire(now))
             self.pump(durable)
         return bool(due)
+
+
+def _selected(delivery: Delivery, flight: Flight) -> Parcel:
+    """Return the events of an entry that a flight has."""
+    parcel, seqs = delivery.parcel, flight.seqs
+    mask = unpack_mask(delivery.rows, len(parcel))
+    if seqs is not None:
+        mask = mask & np.array([seq in seqs for seq in parcel.seqs], np.bool_)
+    return parcel.select(mask)
 
 
 def _free_consumer(durable: Durable) -> SessionConsumer | None:

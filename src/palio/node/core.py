@@ -85,6 +85,9 @@ class Callbacks(NamedTuple):
 class DurableConsumers(Protocol):
     """The part of `Consumers` that the core calls."""
 
+    dead_letters: int
+    redelivered: int
+
     def pump(self, durable: Durable) -> None:
         """Send the backlog of a durable subscription."""
 

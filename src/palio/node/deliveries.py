@@ -199,7 +199,8 @@ class Deliveries:
             covered += [flight for flight in self._passed if flight.offset <= upto]
             self.sent = max(self.sent, upto)
         settled = [flight.offset for flight in covered if self._settle(now, flight)]
-        settled += self._settle_each(now, upto, ())
+        if all(flight.offset != upto for flight in covered):  # that one was sent again
+            settled += self._settle_each(now, upto, ())
         for offset in others:
             settled += self._settle_each(now, offset, seqs)
         return settled
@@ -327,6 +328,10 @@ class Deliveries:
         """The offset up to which all is settled (C2)."""
         first = next(iter(self._open), None)
         return self.sent if first is None else first - 1
+
+    def is_last(self, flight: Flight) -> bool:
+        """Return whether nothing else of an entry is open."""
+        return self._open.get(flight.offset) == [flight]
 
     def is_open(self, offset: int) -> bool:
         """Return whether some event of an entry is not settled."""

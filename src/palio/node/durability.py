@@ -17,6 +17,7 @@ from palio.matching.protocol import Matcher, RowMask
 from palio.model.filters import FALSE, Filter
 from palio.node.claims import claim_of
 from palio.node.cluster_state import ClusterState
+from palio.node.dead_letters import DEAD_LETTER
 from palio.node.durable import DurableEvents
 from palio.node.effects import Store
 from palio.node.fact_verifier import FactVerifier, is_subscription
@@ -147,6 +148,18 @@ class Durability:
     def _may_supersede(self, origin: str, newest: Claim) -> bool:
         is_own = origin in (self.name, newest.home)
         return is_own or newest.is_over or self.cluster_state.may_receive(origin, newest.filter)
+
+    def wanted_letters(self, letter: Parcel, subject: str) -> dict[str, RowMask]:
+        """Return the subscriptions that match a dead letter of another one and name it in their
+        filter, with their rows. All others that match have had the event itself.
+        """
+        wanted = {}
+        for each, mask in self.interests.wanted(letter).items():
+            claim = self.newest(each)
+            filter = None if claim is None else filter_of(claim)
+            if each != subject and filter is not None and DEAD_LETTER in filter.attributes:
+                wanted[each] = mask
+        return wanted
 
     def announce(self, claim: Claim) -> None:
         """Announce a claim unless the network has it: that a subscription lives here, or that it

@@ -479,6 +479,25 @@ class DurableEvents:
         """Return whether an offset may be that of an entry."""
         return offset <= self.log.last_offset
 
+    def bury(
+        self,
+        now: float,
+        wall_us: int,
+        subject: str,
+        entry: int,
+        letter: Parcel,
+        wanted: Mapping[str, bytes | None],
+        token: Any,
+    ) -> list[Action]:
+        """Store a dead letter and acknowledge the entry that it stands for (0: other events of that
+        are open), in one append: a kill neither loses nor doubles it.
+        """
+        if not self.claims.is_here(subject, self.overlay) or subject in self.overlay.moving:
+            return [_not_kept(token, f"{subject} is moving to another broker")]
+        put = self._put(letter, wall_us, self._shares(wanted, {}), {})
+        acks = [Ack(subject, 0, (entry,))] if entry else []
+        return self.append(now, [*put, *acks], token) if put or acks else [Kept(token)]
+
     # --- the disk, and the clock ---
 
     def flush(self) -> list[Action]:

@@ -188,7 +188,8 @@ class Log:
     ) -> Append | None:
         """Append operations other than releases; None, without effect, if the disk refuses (L1)."""
         assert operations, "an append needs operations; use barrier()"
-        assert not any(isinstance(operation, Releasing) for operation in operations)
+        # An ack is among them if what stands for its entry must be stored with it.
+        assert not any(isinstance(each, Releasing) for each in operations if type(each) is not Ack)
         if self.is_refusing:
             return None
         # Acks are written before their subscription moves: the owner must not get those events

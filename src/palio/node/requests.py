@@ -407,7 +407,7 @@ class RequestHandler:
         if bookmark and before is not None and not before.is_over:
             session.say(core.out, Bookmarked(request.key, bookmark))
         durable.session_epoch = session_epoch
-        durable.deliveries.policy = Policy(request.ack_timeout_s)
+        durable.deliveries.policy = Policy(request.ack_timeout_s, request.max_attempts)
         self._consumers.attach(durable, session, request.key)
         self._update_router(durable.peer, routing.Subscribe(0, narrowed, values))
         session.take_up({request.key: Subscription(what, values, durable=subject)})

@@ -244,6 +244,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False, omit_defaults=T
     """True if brokers assemble the pattern; else the client receives the events of every step."""
     ack_timeout_s: Seconds = 0.0
     """If durable, the deadline of an ack for the oldest entry without one; 0 for none."""
+    max_attempts: Number = 0
+    """If durable, the attempts until an event becomes a dead letter; 0 for any number."""
 
 
 class SubscribeAll(msgspec.Struct, frozen=True, tag=True):

@@ -106,6 +106,8 @@ METRICS: Final = (
         ("delivered", "events_delivered", "Events delivered to subscribers' sessions"),
         ("dropped", "events_dropped", "Events dropped for slow subscribers"),
         ("late_events", "events_late", "Events too late for the patterns assembled here"),
+        ("redelivered", "durable_redeliveries", "Durable batches that consumers were sent again"),
+        ("dead_letters", "dead_letters", "Events that became dead letters after the last attempt"),
     ),
     *_measures(
         "gauge",
