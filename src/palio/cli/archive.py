@@ -51,7 +51,7 @@ class Rolling(NamedTuple):
 
 
 @with_broker
-def archive(  # typer makes an option of each
+def archive(
     access: BrokerAccess,
     filter: FilterText,
     output: Annotated[

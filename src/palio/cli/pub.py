@@ -38,7 +38,7 @@ LOOK_S: Final = 30.0
 
 
 @with_broker
-def pub(  # typer makes an option of each
+def pub(
     access: BrokerAccess,
     source: Annotated[
         str,
@@ -125,7 +125,7 @@ async def _publish(client: Client, source: str, *, durable: StoredAt) -> dict[st
 
 
 @with_broker
-def advertise(  # typer makes an option of each
+def advertise(
     access: BrokerAccess,
     filter: FilterText,
     param: Parameters = None,
