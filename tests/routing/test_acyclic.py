@@ -100,5 +100,5 @@ def test_a_broker_without_parameters_sends_and_takes_no_update() -> None:
     ask(broker, ALICE, Subscribe(0, parse("a > :x"), {"x": 5}))
     sends = ask(broker, ALICE, Subscribe(1, parse("a > :x"), {"x": 7}), Unsubscribe(0))
     assert said(sends) == [("s1", "Subscribe"), ("s1", "Unsubscribe")]
-    with pytest.raises(IllegalMessage, match="knows no Update"):
+    with pytest.raises(IllegalMessage, match="supports no Update"):
         ask(broker, ALICE, Update(1, {"x": 9}, 1))

@@ -380,5 +380,5 @@ def test_what_was_said_to_wait_and_does_not_come_is_an_error() -> None:
             assert timeout_s <= 0
             return None
 
-    with pytest.raises(Unreachable, match="entry 4 waits, and did not give it within 0 s"):
+    with pytest.raises(Unreachable, match="reported entry 4, and did not deliver it within 0 s"):
         entries_over(Silent(4), timeout=0.0).receive()
