@@ -71,6 +71,6 @@ def test_quotes_go_from_an_archive_to_a_live_stream(
         each["symbol"] == "ACME" for each in quotes.quotes(1_000, seed=3).to_pylist()
     )
     drops = int(backtest.split()[-1])
-    found = re.search(r"(\d+) of them are told", live)
+    found = re.search(r"(\d+) of them are reported", live)
     assert found is not None
     assert 0 < drops - 1 <= int(found[1]) <= drops
