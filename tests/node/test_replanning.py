@@ -108,8 +108,10 @@ def test_without_a_report_of_each_broker_a_plan_stays(
 
     monkeypatch.setattr(SentSample, "report", said)
     world, publisher, members = applied_world("b1 b2")
-    publish(world, publisher, "b3 b4", 3 * REPLAN_S)
+    publish(world, publisher, "b3 b4", 4 * REPLAN_S)
     assert replans(world, members["b4"]) == 0
+    (blocked,) = [each.details for _, each in world.reports if each.event == "replan_blocked"]
+    assert blocked == {"brokers": ["b1", "b2", "b3", "b4"]}
 
 
 def test_brokers_that_send_nothing_say_so_once_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:

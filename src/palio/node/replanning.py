@@ -30,12 +30,16 @@ class Replanning:
         self._sample = SentSample()
         self.wake_at = inf
         """When the next report is due."""
+        self._silent: tuple[str, ...] = ()
+        """The participants that had not reported when a plan was last due."""
+        self._warned: tuple[str, ...] = ()
 
     def begin(self) -> None:
         """Start over with a plan that came into force."""
         core, current = self._core, self._core.plans.current
         is_on = core.settings.replan and current is not None and can_replan(current.plan)
         self._sample = SentSample()
+        self._silent = self._warned = ()
         self.wake_at = core.at.now + REPLAN_S if is_on else inf
 
     def count(self, brokers: tuple[str, ...]) -> None:
@@ -56,8 +60,16 @@ class Replanning:
             report = sample.report(current.id, current.plan.brokers)
             cluster_state.announce(TRAFFIC, filter=report)
         if current.origin == name:
-            reports = [self._reported(each, current) for each in (name, *others())]
-            self._replan(current, [each for each in reports if each is not None], len(reports))
+            reports = {each: self._reported(each, current) for each in (name, *others())}
+            self._warn(tuple(sorted(each for each in reports if reports[each] is None)))
+            self._replan(current, [each for each in reports.values() if each], len(reports))
+
+    def _warn(self, silent: tuple[str, ...]) -> None:
+        """Log participants that report nothing for two periods: the plan stays as long as that."""
+        if silent and silent == self._silent and silent != self._warned:
+            self._warned = silent
+            self._core.report("warning", "replan_blocked", brokers=list(silent))
+        self._silent = silent
 
     def _reported(self, broker: str, current: NetworkPlan) -> TrafficReport | None:
         """Return what a broker has reported since the plan came into force."""
