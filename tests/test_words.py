@@ -54,7 +54,7 @@ EXCEPTIONS: Final = {
 DOCS_MAX: Final = 10
 """The most occurrences in pages."""
 
-SRC_MAX: Final = 290
+SRC_MAX: Final = 275
 """The most occurrences in sources, names included."""
 
 VAGUE: Final = ("what", "who", "whoever", "whether", "see", "of")
