@@ -34,7 +34,7 @@ import pytest
 
 from tests.pages import PAGES, ROOT, Block, blocks
 
-SNIPPET_SECONDS_MAX: Final = 60.0
+SNIPPET_SECONDS_MAX: Final = 120.0
 """A snippet that waits for an event that never comes fails instead of hanging the run."""
 
 COMMAND: Final = re.compile(r"^(.*\|\s*)?palio(\s|$)", re.DOTALL)
