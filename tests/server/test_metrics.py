@@ -46,7 +46,9 @@ async def test_what_happened_is_shown(tmp_path: Path) -> None:
     assert samples["palio_delivery_latency_seconds_count", "durable"] == 1
     assert samples["palio_delivery_latency_seconds_bucket", "durable", "+Inf"] == 1
     assert samples["palio_delivery_latency_seconds_count", "live"] == 0
-    assert samples["palio_loop_delay_seconds_count",] > 0
+    assert (
+        "palio_loop_delay_seconds_count",
+    ) in samples  # how soon the first comes is a matter of load
     assert samples["palio_build_info", __version__] == 1
     assert samples["palio_journal_disk_free_bytes",] > 0
     assert samples["process_resident_memory_bytes",] > 0
