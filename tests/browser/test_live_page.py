@@ -13,8 +13,10 @@ from typing import Any, Final
 import pytest
 
 import palio
+from palio.server.keyfiles import create_key, load_private_key
 from palio.server.run import Running, running
-from palio.server.settings import Broker, Configuration, Http, Listen, Peers
+from palio.server.settings import Auth, Broker, Configuration, Http, Listen, Peers
+from palio.server.tokens import Claims, sign
 from tests.browser.chromium import Chromium, Page, chromium
 
 PICTURES: Final = Path(os.environ.get("PALIO_PICTURES", ""))
@@ -151,6 +153,35 @@ async def test_an_event_is_published_and_traced(browser: Chromium, tmp_path: Pat
         await page.run("document.getElementById('event').value = '{'; null")
         await submit(page, "publish")
         await page.until("unsent.textContent !== ''")
+
+
+@pytest.mark.parametrize("may_monitor", [True, False])
+async def test_a_token_decides_what_it_shows(
+    browser: Chromium, tmp_path: Path, may_monitor: bool
+) -> None:
+    create_key(tmp_path / "signing")
+    key = load_private_key(tmp_path / "signing")
+    configuration = Configuration(
+        broker=Broker(name="b1"),
+        listen=Listen(port=0),
+        http=Http(port=0),
+        auth=Auth(keys=str(tmp_path / "signing.pub")),
+    )
+    grants = {"allow_publish": "TRUE", "allow_subscribe": "TRUE", "monitor": may_monitor}
+    token = sign(Claims("ann", "t1", iat=1, exp=1 << 32, **grants), key)
+    async with running(configuration) as served, browser.page() as page:
+        await page.open(served.addresses["http"])
+        await page.until("health.textContent === 'no access'")
+        assert "token" in await page.run("problem.textContent")
+        await page.run(
+            f"token = document.getElementById('token'); token.value = '{token}';"
+            "token.dispatchEvent(new Event('change')); null"
+        )
+        await page.until("health.textContent === 'ready'")
+        await page.until("state.textContent === 'open'")
+        await page.until("catalogue.innerText.includes('ann')")
+        await page.until(f"document.querySelectorAll('#map g').length === {int(may_monitor)}")
+        assert await page.run("problem.textContent") == ""
 
 
 async def submit(page: Page, form: str) -> None:
