@@ -167,7 +167,8 @@ async def test_a_token_decides_what_it_shows(
         http=Http(port=0),
         auth=Auth(keys=str(tmp_path / "signing.pub")),
     )
-    grants = {"allow_publish": "TRUE", "allow_subscribe": "TRUE", "monitor": may_monitor}
+    grants: dict[str, Any] = {"allow_publish": "TRUE", "allow_subscribe": "TRUE"}
+    grants["monitor"] = may_monitor
     token = sign(Claims("ann", "t1", iat=1, exp=1 << 32, **grants), key)
     async with running(configuration) as served, browser.page() as page:
         await page.open(served.addresses["http"])
