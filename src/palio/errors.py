@@ -164,6 +164,20 @@ class NotAdvertised(PalioError):
         )
 
 
+class GroupElsewhere(PalioError):
+    """A group of consumers is at another broker, `broker`, whose address is `url`, empty if it has
+    announced none: all consumers of a group connect to its home.
+    """
+
+    def __init__(self, subscription: str, *, broker: str, url: str) -> None:
+        self.broker = broker
+        self.url = url
+        super().__init__(
+            f"the group {subscription!r} is at broker {broker!r}; connect to "
+            f"{url or 'that broker'}, or wait until it is detected as down"
+        )
+
+
 class SubscriptionEnded(PalioError):
     """A subscription receives nothing more, though who made it has not unsubscribed: another who
     acts under the same identity has cancelled it, it is durable and was taken over elsewhere, or

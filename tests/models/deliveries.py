@@ -252,6 +252,10 @@ class Consumers:
         if oldest is not None:
             consumers[number].since = -inf
             after = self._entitle(state, oldest.offset, -1)
+            if len(home.consumers) > 1:  # the others get all that it has
+                for offset in range(1, self.events + 1):
+                    if state.entitled[offset] == number:
+                        after = self._entitle(after, offset, -1)
             over = home.expire(0.0)
             yield (
                 (f"{number} is late with {oldest.offset}",),

@@ -201,6 +201,18 @@ def test_what_was_handled_just_before_it_was_late_does_not_come_again() -> None:
     assert said == [Acknowledge(3, 1), Acknowledge(3, 0, others=(1,))]
 
 
+def test_what_was_only_taken_back_waits_for_its_first_copy() -> None:
+    said, receipts = outcomes()
+    first = came(receipts, 1, "p", numbers(1), 1)
+    again = receipts.came(1, "p", numbers(1))
+    assert again.fresh.tolist() == [False]
+    receipts.expect(again, 0)
+    assert said == []
+    receipts.make(first).give()
+    assert said == [Acknowledge(3, 0, others=(1,)), Acknowledge(3, 1)]
+    assert receipts.open == 0
+
+
 def test_what_was_rejected_in_a_lost_session_is_new_in_the_next() -> None:
     said, receipts = outcomes()
     entry = came(receipts, 1, "p", numbers(1, 2), 2)

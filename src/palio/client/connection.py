@@ -18,6 +18,7 @@ import asyncio
 import random
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from functools import partial
 from math import inf
 from types import EllipsisType
 from typing import Any, Final, Literal, Self, Unpack, overload
@@ -44,7 +45,7 @@ from palio.client.subscribing import (
 from palio.client.subscription import SETTLE_TIMEOUT_S, Subscription
 from palio.client.transport import TLS, Dial, tcp
 from palio.client.typed import Typed, check_as
-from palio.errors import InvalidInput
+from palio.errors import GroupElsewhere, InvalidInput
 from palio.language.parsing import read_advertisement
 from palio.matching.protocol import Matcher
 from palio.model.advertisements import Advertisement
@@ -380,6 +381,7 @@ class Client(BaseBus[BrokerUpstream]):
         ack: Literal["auto", "manual"] = "auto",
         ack_timeout: float = 0.0,
         max_attempts: int = 0,
+        group: bool = False,
         reorder_timeout: float | None = None,
         offer_timeout: float | None = None,
         replace_covered: bool = False,
@@ -400,6 +402,8 @@ class Client(BaseBus[BrokerUpstream]):
         that it rejects (`event.nack()`) or does not acknowledge within `ack_timeout` seconds (0:
         however long it takes) is delivered again. After `max_attempts` (0: any number) it becomes
         a dead letter, a durable event for subscriptions that name `dead_letter` in their filter.
+        With `group` several clients of one name share it, and each event goes to one of them; if
+        the group is at another broker, this client moves there.
 
         `reorder_timeout` is how many seconds a pattern waits for events that were overtaken on
         their way, instead of the time that `connect` sets or the client measures. Events that come
@@ -436,23 +440,36 @@ class Client(BaseBus[BrokerUpstream]):
             self._check_durable(durable_name)
             if max_events is not None:
                 raise InvalidInput("max_events= ends with a session, which a durable one outlives")
-        elif retention or ack_timeout or max_attempts or ack == "manual":
+        elif retention or ack_timeout or max_attempts or group or ack == "manual":
             given_options = {
                 "retention": retention,
                 "ack_timeout": ack_timeout,
                 "max_attempts": max_attempts,
+                "group": group,
             }
             option = next((name for name, value in given_options.items() if value), "ack")
             raise InvalidInput(f"{option}= is for durable subscriptions; give a durable_name=")
         check_offer_timeout(offer_timeout, parsed, durable_name)
         options = SubscriptionOptions(
             *(on_gap, wait_s, durable_name, retention, ack_timeout),
-            *(max_attempts, ack == "auto", by_brokers, max_events),
+            *(max_attempts, bool(group), ack == "auto", by_brokers, max_events),
             read=check_as(as_, is_pattern=isinstance(parsed, Pattern)),
         )
         text = filter if isinstance(filter, str) else ""
-        registration, reply = self._announced(parsed, given, queue_size, options, text)
-        subscription = await self._in_force(registration, reply, replace_covered=replace_covered)
+        announce = partial(self._announced, parsed, given, queue_size, options, text)
+        registration, reply = announce()
+        try:
+            subscription = await self._in_force(
+                registration, reply, replace_covered=replace_covered
+            )
+        except GroupElsewhere as error:
+            if not error.url:
+                raise
+            await self.move(error.url)
+            registration, reply = announce()
+            subscription = await self._in_force(
+                registration, reply, replace_covered=replace_covered
+            )
         if offer_timeout is not None:
             await self._lifetimes.begin(registration, offer_timeout)
         return subscription

@@ -50,6 +50,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
     lease_s: float = 0.0
     ack_timeout_s: float = 0.0
     max_attempts: int = 0
+    group: bool = False
     is_automatic: bool = True
     """Whether asking for the next event acknowledges those before it."""
     by_brokers: bool = False
@@ -84,6 +85,7 @@ class Registration:
         self._lease_s = options.lease_s
         self._ack_timeout_s = options.ack_timeout_s
         self._max_attempts = options.max_attempts
+        self._is_group = options.group
         self._reorder_s = options.reorder_timeout
         self._by_brokers = options.by_brokers
         self._ended_at: Place | None = None
@@ -142,6 +144,7 @@ class Registration:
                 assembled=self.by_brokers,
                 ack_timeout_s=self._ack_timeout_s,
                 max_attempts=self._max_attempts,
+                group=self._is_group,
             )
         )
 

@@ -35,6 +35,7 @@ class ClientOptions(BusOptions, total=False):
     retention: float
     ack_timeout: float
     max_attempts: int
+    group: bool
     ack: Literal["auto", "manual"]
     reorder_timeout: float | None
     offer_timeout: float | None

@@ -20,6 +20,7 @@ from palio.node.core import Callbacks, Core
 from palio.node.dead_letters import dead_letter, letters_of
 from palio.node.deliveries import AT_ONCE, Flight
 from palio.node.durability import packed
+from palio.node.limits import GROUP_PREFETCH
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import Delivery
 from palio.node.sessions import Durable, Session, SessionConsumer
@@ -52,8 +53,9 @@ class Consumers:
         durable.consumers[session] = consumer
         durable.deliveries.join(consumer)
         session.durables[key] = durable
-        core.by_peer[durable.peer] = (session, key)
-        core.route(core.router.attach(durable.peer))
+        if len(durable.consumers) == 1:
+            core.by_peer[durable.peer] = (session, key)
+            core.route(core.router.attach(durable.peer))
 
     def evict(self, durable: Durable) -> None:
         """Detach a durable subscription that has moved or ended, and notify its sessions here."""
@@ -77,10 +79,15 @@ class Consumers:
         session.let_go(consumer.key)
         session.durables.pop(consumer.key, None)
         session.stalled.pop(durable, None)
+        self._bury(durable, over)
+        if durable.consumers:  # one of them gets live events from now on
+            other, heir = next(iter(durable.consumers.items()))
+            core.by_peer[durable.peer] = (other, heir.key)
+            self.pump(durable)
+            return
         durable.disconnected_at = core.at.now
         del core.by_peer[durable.peer]
         core.route(core.router.detach(durable.peer))
-        self._bury(durable, over)
 
     # --- sending ---
 
@@ -109,6 +116,8 @@ class Consumers:
         size = delivery.parcel.held_bytes
         flight = durable.deliveries.send(core.at.now, consumer, offset, size, again)
         self.redelivered += again is not None
+        if len(durable.consumers) > 1:  # now it is the turn of the others
+            durable.consumers[session] = durable.consumers.pop(session)
         if delivery.is_damaged:
             core.report_damage(delivery.entry, subscription=durable.subject)
         marker = LossMarker.of(delivery.parcel)
@@ -261,13 +270,22 @@ def _selected(delivery: Delivery, flight: Flight) -> Parcel:
 
 
 def _free_consumer(durable: Durable) -> SessionConsumer | None:
-    """Return the consumer that gets the next entry: one with room."""
+    """Return the consumer that gets the next entry: of those with room the one with the fewest, of
+    these the one whose turn it is; a late one only if there is no other.
+    """
+    free = []
+    is_group = durable.deliveries.policy.is_group
     for session, consumer in durable.consumers.items():
+        most = 1 if consumer.is_late else GROUP_PREFETCH
         if session.link is None or not session.has_room:
             session.stalled[durable] = None  # it goes on once the session has room
-        elif consumer.in_flight < WINDOW_BYTES:  # else the next acknowledgement resumes it
-            return consumer
-    return None
+        elif consumer.in_flight < WINDOW_BYTES and (not is_group or len(consumer.flights) < most):
+            free.append(consumer)  # else its next acknowledgement resumes it
+    return min(free, key=_load, default=None)
+
+
+def _load(consumer: SessionConsumer) -> tuple[bool, int]:
+    return consumer.is_late, len(consumer.flights)
 
 
 def _permitted(session: Session, delivery: Deliver) -> Deliver:

@@ -78,6 +78,8 @@ class ConsumerState:
         """The offset of the last entry that was sent in order."""
         self.since = 0.0
         """When its oldest entry became the oldest."""
+        self.is_late = False
+        """True if its last word was that a deadline was over."""
         self._sizes: dict[Flight, int] = {}
 
     def take(self, now: float, flight: Flight, size: int) -> None:
@@ -194,6 +196,7 @@ class Deliveries:
         """Settle the entries up to an offset that a consumer was sent in order, and `others` one by
         one: of these only the events `seqs`, if there are any. Return the offsets that are settled.
         """
+        consumer.is_late = False
         covered = list(consumer.covered(upto))
         if not self.policy.is_group:  # its client may have had these, too, in an earlier session
             covered += [flight for flight in self._passed if flight.offset <= upto]
@@ -237,6 +240,7 @@ class Deliveries:
         The result are entries that had their last attempt.
         """
         over: list[Flight] = []
+        consumer.is_late = False
         for flight in list(self._open.get(offset, ())):
             if flight.rejected or flight.consumer not in (consumer, None):
                 continue
@@ -277,6 +281,9 @@ class Deliveries:
                 oldest = next(iter(consumer.flights))
                 reason = f"not acknowledged within {timeout_s:g} s"
                 over += self._fail(now, oldest, AT_ONCE, reason)
+                consumer.is_late = True
+                for flight in list(consumer.flights) if len(self.consumers) > 1 else ():
+                    self._return(now, flight, AT_ONCE)  # the others need not wait for it
         return over
 
     def _fail(self, now: float, flight: Flight, due: float, reason: str) -> list[Flight]:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from palio.errors import (
     Closed,
+    GroupElsewhere,
     IllegalMessage,
     InvalidBinding,
     InvalidInput,
@@ -384,10 +385,21 @@ class RequestHandler:
             raise NotStored(NO_DISK)
         subject = f"{session.owner}/{name}"
         session_epoch = SessionEpoch(session.publisher, request.session_epoch)
-        self._check_home(subject)
+        self._check_home(subject, is_group=request.group)
         before = durability.newest(subject)
         has_lapsed = before is not None and before.is_lapsed
         durable = Durable(subject, session.owner, narrowed, values, lease_s)
+        policy = Policy(request.ack_timeout_s, request.max_attempts, request.group)
+        group = durability.here.get(subject)
+        if (
+            group is not None
+            and _is_open(group)
+            and request.group
+            and durability.lives_here(subject)
+        ):
+            self._join(session, request, group, str(durable.bound), policy)
+            session.take_up({request.key: Subscription(what, values, durable=subject)})
+            return
         callbacks = Callbacks(
             partial(self._subscribed, session, request, durable, has_lapsed=has_lapsed),
             partial(self._not_subscribed, session, request, durable),
@@ -407,7 +419,7 @@ class RequestHandler:
         if bookmark and before is not None and not before.is_over:
             session.say(core.out, Bookmarked(request.key, bookmark))
         durable.session_epoch = session_epoch
-        durable.deliveries.policy = Policy(request.ack_timeout_s, request.max_attempts)
+        durable.deliveries.policy = policy
         self._consumers.attach(durable, session, request.key)
         self._update_router(durable.peer, routing.Subscribe(0, narrowed, values))
         session.take_up({request.key: Subscription(what, values, durable=subject)})
@@ -430,7 +442,33 @@ class RequestHandler:
         else:
             self.serve(session, request)
 
-    def _check_home(self, subject: str) -> None:
+    def _join(
+        self, session: Session, request: Subscribe, group: Durable, filter: str, policy: Policy
+    ) -> None:
+        """Add a consumer to a group; answered when the group is on the disk."""
+        core, consumers = self._core, self._consumers
+        if str(group.bound) != filter:
+            raise InvalidInput(
+                f"the consumers of the group {group.subject!r} share one filter, "
+                f"{str(group.bound)!r:.200}; subscribe with that, or under another name"
+            )
+        for other in list(group.consumers):
+            if other.publisher == session.publisher:  # an earlier session of this process
+                consumers.release(group, other)
+        group.deliveries.policy = policy
+        consumers.attach(group, session, request.key)
+
+        def done() -> None:
+            session.say(core.out, Done(request.id))
+            consumers.pump(group)
+
+        def failed(reason: str) -> None:
+            consumers.release(group, session)
+            session.say(core.out, Failed(request.id, _not_stored(reason)))
+
+        core.append((), done, failed)
+
+    def _check_home(self, subject: str, *, is_group: bool) -> None:
         """Refuse to take over a subscription whose events this broker may not receive: other
         brokers would refuse its claim.
         """
@@ -438,6 +476,9 @@ class RequestHandler:
         claim = self._core.durability.newest(subject)
         if claim is None or claim.is_over or claim.home == self._core.name:
             return
+        if is_group and cluster_state.next_hop(claim.home) is not None:
+            address = self._core.address_book.of(claim.home)
+            raise GroupElsewhere(subject, broker=claim.home, url=str(address or ""))
         if not cluster_state.may_receive(self._core.name, claim.filter):
             raise NotPermitted(
                 f"{subject} lives at broker {claim.home!r}, and this broker may not receive all "
@@ -503,6 +544,12 @@ class RequestHandler:
             what, values = subscription.what, {**subscription.values, **request.values}
             assembled = subscription.assembled
         self._check_cost(session, {key: Subscription(what, values)})
+        group = self._core.durability.here.get(subscription.durable)
+        if group is not None and len(group.consumers) > 1:
+            raise NotSupported(
+                f"the group {group.subject!r} has several consumers, which share one filter; "
+                "change it while there is one"
+            )
         if assembled:
             self._assemble(session, key, what, values)
         else:
@@ -595,6 +642,11 @@ class RequestHandler:
 
     def _update_router(self, peer: Peer, *requests: routing.Request) -> None:
         self._core.route(self._core.router.receive(peer, routing.Batch(requests)))
+
+
+def _is_open(durable: Durable) -> bool:
+    """Return whether a durable subscription is a group that others may join."""
+    return bool(durable.consumers) and durable.deliveries.policy.is_group
 
 
 def _not_stored(reason: str) -> Failure:

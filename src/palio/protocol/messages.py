@@ -246,6 +246,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False, omit_defaults=T
     """If durable, the deadline of an ack for the oldest entry without one; 0 for none."""
     max_attempts: Number = 0
     """If durable, the attempts until an event becomes a dead letter; 0 for any number."""
+    group: bool = False
+    """True if other sessions of the owner may subscribe beside this one; each event is for one."""
 
 
 class SubscribeAll(msgspec.Struct, frozen=True, tag=True):

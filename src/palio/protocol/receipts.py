@@ -139,17 +139,23 @@ class Receipts:
             for first in dict.fromkeys(each for each in first_copies if each is not None):
                 first.behind.append(entry)
                 entry.open += 1
-        elif attempt > 1 and not entry.fresh.all():
-            # Its deadline is over: the application has it still, and is to have it once more.
-            entry.fresh |= np.array([self._is_open(number, seq) for seq in seqs.tolist()], np.bool_)
+        elif not entry.fresh.all():
+            self._came_again(entry)
         self._came.add(publisher, seqs[entry.fresh])
         return entry
 
-    def _is_open(self, number: int, seq: int) -> bool:
-        return any(
-            each.number == number and each.open and seq in each.seqs
-            for each in (*self._entries, *self._again)
-        )
+    def _came_again(self, entry: Entry) -> None:
+        """Handle an entry that may be open here. If its deadline is over, the application is to
+        have it once more; if it was only taken back, it waits for the first copy.
+        """
+        for first in (*self._entries, *self._again):
+            if first.number != entry.number or not first.open:
+                continue
+            if entry.attempt > first.attempt:
+                entry.fresh |= np.isin(entry.seqs, first.seqs)
+            else:
+                first.behind.append(entry)
+                entry.open += 1
 
     def expect(self, entry: Entry, count: int) -> Entry:
         """Await that `count` events of an entry are handled, which go into the queue."""

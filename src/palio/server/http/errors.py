@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse
 
 from palio.errors import (
     Closed,
+    GroupElsewhere,
     InvalidInput,
     LimitExceeded,
     NotAdvertised,
@@ -42,6 +43,7 @@ _STATUSES: Final[dict[type[BaseException], int]] = {
     NotAuthenticated: 401,
     NotPermitted: 403,
     NotAdvertised: 409,
+    GroupElsewhere: 409,
     SubscriptionEnded: 409,
     LimitExceeded: 413,
     Encoded: 415,
