@@ -305,9 +305,9 @@ def test_who_is_gone_or_was_is_named_until_others_are_told(*, is_back: bool) -> 
     if is_back:
         mesh.join("b1", "b2")
         mesh.deliver("b2", "b1")
-    assert b1.unreached("b0") == {"b2"}
+    assert b1.unconfirmed("b0") == {"b2"}
     mesh.write()
-    assert b1.unreached("b0") == set()
+    assert b1.unconfirmed("b0") == set()
     mesh.deliver("b1", "b0")
     assert mesh.members["b0"].routing_version > before
     assert (mesh.members["b0"].unreachable() == []) is is_back

@@ -125,8 +125,8 @@ def test_nothing_else_is_kept_or_passed_on(ring: Keyring, wrong: str) -> None:
     assert b.links("far") == ()
     assert b.links("other") == ()
     assert [name for name, _, _ in b.rejected_facts] == ["n"]
-    assert b.unreached("n") == {"b/far"} or wrong == "revoked"
-    assert b.unreached("m") == set()
+    assert b.unconfirmed("n") == {"b/far"} or wrong == "revoked"
+    assert b.unconfirmed("m") == set()
     passed = [each for name, each in b.outbox if name == "m" and isinstance(each, Facts)]
     assert all(fact.subject == TOKEN for each in passed for fact in each.facts)
 
@@ -529,11 +529,11 @@ def test_who_does_not_believe_an_origin_says_so_until_it_knows_what_was_said(
 ) -> None:
     b, late = believer(ring), introduced(ring, "far")
     b.receive("n", Facts(late.facts[1:]), AT)  # without its token
-    assert b.unreached("n") == {"b/far"}
+    assert b.unconfirmed("n") == {"b/far"}
     b.tick(Moment(AT.now + RETRY_REJECTED_S, AT.wall_us))
-    assert b.unreached("n") == {"b/far"}  # it is asked again, and has not answered
+    assert b.unconfirmed("n") == {"b/far"}  # it is asked again, and has not answered
     b.receive("n", late, AT)
-    assert b.unreached("n") == set()
+    assert b.unconfirmed("n") == set()
 
 
 # --- how many ---
@@ -566,7 +566,7 @@ def test_origins_that_are_not_believed_are_remembered_within_bounds(
     b = believer(ring)
     b.receive("n", Facts(tuple(Fact(f"x{each}", 1, LINKS) for each in range(9))), AT)
     assert [fact.origin for _, fact, _ in b.rejected_facts] == [f"x{each}" for each in range(5)]
-    assert "b" in b.unreached("n")  # for whatever origin
+    assert "b" in b.unconfirmed("n")  # for whatever origin
     late = introduced(ring, "far")
     b.receive("n", late, AT)
     assert b.links("far") == ()

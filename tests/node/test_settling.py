@@ -130,7 +130,7 @@ def test_what_could_not_be_written_is_waited_for_by_those_who_ask_about_it() -> 
     desk = Desk()
     desk.session.durables[0] = Durable("ann/d", "ann", TRUE, {}, 1.0)
     desk.cluster_state.announce("ann/d", filter="TRUE")
-    desk.cluster_state.mark_durable(99, only=(LINKS,))
+    desk.cluster_state.mark_write_failed(99, publish_anyway=(LINKS,))
     desk.ask()
     assert desk.asked == []
     desk.session.durables.clear()

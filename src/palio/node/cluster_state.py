@@ -1,11 +1,10 @@
-"""`ClusterState`: gossips the cluster state, which is versioned facts of all brokers.
-
-So every broker knows the links and the durable subscriptions of all others.
+"""`ClusterState`: gossips versioned facts, so that every broker has the links and the durable
+subscriptions of all brokers.
 
 A *fact* has an origin, a version and a subject. A broker numbers the facts about itself; of each
-subject the newest version counts. Facts are flooded over all links. Two invariants make the newest
-version of an origin stand for all before it, so that a `Digest` of one number per origin is enough
-for anti-entropy:
+subject the newest version counts. Facts are flooded over all links. Two invariants ensure that a
+broker with one version of an origin has all earlier ones, too. So for anti-entropy a `Digest` of
+one version per origin is enough:
 
 - Facts of one origin cross a link in the order of their versions.
 - Nothing is sent over a new link before the other end has sent its `Digest`. Until then routers do
@@ -13,21 +12,22 @@ for anti-entropy:
 
 **Durability.** A broker publishes only facts that its disk has, so a crash never makes it forget
 what others have received. A broker that starts with an empty disk takes its versions from the wall
-clock, above those of earlier incarnations. It requests its own old facts from its peers, and takes
-them back. It announces the version at which its history starts (`Fact.claimed_us` of its links). A
-broker that holds an older fact of it, which it did not take back, sends that fact towards it
-(`_send_lost_facts`): its peers had lost the fact, too.
+clock, above those of earlier incarnations. It requests its own old facts from its peers, and
+republishes durable subscriptions, plans and removals. It announces its *start version*, the first
+version of its new history (`Fact.claimed_us` of its links). Its peers may lack an old fact that
+other brokers have. Those brokers send it the facts below the start version that it has not
+republished (`_send_lost_facts`).
 
-**Confirmation.** The wave of the routing tables confirms that all brokers have a fact. The wave
-crosses a tree, behind all facts that are due on each link; its answer follows whatever was received
-and written (`tests.models.fact_waves`). `unreached` has the names that this broker adds to the
-answer.
+**Confirmation.** The wave of the routing tables confirms that all brokers have a fact. On each link
+of a tree, the wave follows all facts that are due there. A broker answers after it has written the
+facts that it received before the wave (`tests.models.fact_waves`). `unconfirmed` lists the names
+that this broker adds to the answer.
 
 **Verification.** `palio.node.fact_verifier` decides which facts are accepted. A rejected fact is
-neither stored nor forwarded, and answers to the peer that sent it name this broker for its origin.
-Further facts of that origin are refused from that peer, because accepting them would leave a gap.
-After `RETRY_REJECTED_S` the peer is asked for the missing facts; other peers may have sent them
-meanwhile.
+neither stored nor forwarded. When the peer that sent it starts a wave, the answer lists this broker
+with the fact's origin: facts of that origin are unconfirmed here. Further facts of that origin are
+refused from that peer, because accepting them would leave a gap. After `RETRY_REJECTED_S` the peer
+is asked for the facts that are still missing.
 
 **Superseded facts.** A broker may receive facts about itself with versions above its own: from an
 earlier incarnation, or forged. It publishes all its facts under higher versions, at a limited rate
@@ -74,9 +74,9 @@ class _PeerSync:
         self.is_synced = False
         """True once the peer has sent its digest and was sent the facts that it lacked."""
         self.rejected: dict[str, None] = {}
-        """Origins whose facts are refused from this peer until the next request..."""
+        """Origins whose facts are refused from this peer until the next request."""
         self.newest_rejected: dict[str, int] = {}
-        """...and by origin, the newest version that the peer sent and this broker lacks."""
+        """By origin, the newest rejected version from this peer."""
 
 
 class ClusterState(LocalFacts):
@@ -114,19 +114,19 @@ class ClusterState(LocalFacts):
         self._paths_version = 0
         self.has_pending_updates = False
         """True if changed links have yet to be announced."""
-        # By peer whose link has ended, the own version at that time. Until newer links are
-        # published, other brokers still count on the link; that holds for peers that are back, too.
+        # By peer whose link has ended, this broker's version at that time. Other brokers use the
+        # link until newer links are published, even if the peer has connected again meanwhile.
         self._ended_links: dict[str, int] = {}
         self._is_corked = False
         # Peers that were asked for facts of an earlier incarnation of this broker.
         self._asked_for_history: dict[str, None] = {}
-        # By origin, the version that the first peer had and this broker lacks; None before its
-        # digest has come.
+        # By origin, the version that the first peer had and this broker lacks; None before that
+        # peer's digest has arrived.
         self._missing: dict[str, int] | None = None
         self._earlier_log = 0
         self.lost_log = 0
-        """The journal of an earlier incarnation of this broker, once that is learned; 0 otherwise.
-        The caller resets it after reporting the loss."""
+        """The number of a durable log that an earlier incarnation of this broker had, and that is
+        lost; 0 for none. The caller resets it after reporting the loss."""
 
     # --- brokers and paths ---
 
@@ -144,23 +144,23 @@ class ClusterState(LocalFacts):
 
     @property
     def reached(self) -> KeysView[str]:
-        """The brokers to which a path leads."""
+        """The brokers to which this broker has a path."""
         return self._shortest.hops.keys()
 
     def reached_without_self(self, broker: str) -> KeysView[str]:
-        """Return the brokers that another one reaches by paths without this broker."""
+        """Return the brokers that another broker reaches by paths without this one."""
         return ShortestPaths(self.name, [broker], self.links).hops.keys()
 
-    def next_hop(self, home: str) -> str | None:
+    def next_hop(self, broker: str) -> str | None:
         """Return the peer on the shortest path to a broker; None without a path."""
-        return self._shortest.hops.get(home)
+        return self._shortest.hops.get(broker)
 
-    def path(self, home: str) -> tuple[str, ...]:
+    def path(self, broker: str) -> tuple[str, ...]:
         """Return the brokers on the shortest path to a broker, which is the last of them."""
-        return self._shortest.path(home)
+        return self._shortest.path(broker)
 
     def reachable_over(self, neighbours: Iterable[str]) -> KeysView[str]:
-        """Return the brokers that paths over one of some peers lead to."""
+        """Return the brokers that paths over any of these peers reach."""
         synced = [each for each in neighbours if self._peers[each].is_synced]
         return ShortestPaths(self.name, synced, self.links).hops.keys()
 
@@ -184,36 +184,42 @@ class ClusterState(LocalFacts):
         self.uncork()
         self._republish(len(self._republishing))
 
-    def mark_durable(self, version: int, *, only: Collection[str] = ()) -> None:
-        """Publish the own facts up to a version, which the disk has taken.
+    def mark_durable(self, version: int) -> None:
+        """Publish this broker's facts up to a version: they are on the disk."""
+        self._flood_own(self._unpublished.mark_written(version))
 
-        With `only`, the disk refused them: facts of these subjects are published all the same, and
-        the others are written once more under newer versions (`tick`).
+    def mark_write_failed(self, version: int, *, publish_anyway: Collection[str]) -> None:
+        """Handle a failed write of this broker's facts up to a version.
+
+        Facts with a subject in `publish_anyway` are published although they are not on the disk.
+        `tick` writes the others under newer versions.
         """
-        if only:
-            published, failed = self._unpublished.mark_refused(version, publishable=only)
-        else:
-            published, failed = self._unpublished.mark_written(version), []
-        if published:
-            self._flood(published, None)
-        for links in (fact for fact in published if fact.subject == LINKS):
-            ended = self._ended_links.items()
-            self._ended_links = {name: at for name, at in ended if at >= links.version}
+        published, failed = self._unpublished.mark_refused(version, publishable=publish_anyway)
+        self._flood_own(published)
         self._republishing += [each for each in failed if each not in self._republishing]
 
+    def _flood_own(self, facts: Sequence[Fact]) -> None:
+        if facts:
+            self._flood(facts, None)
+        for links in (fact for fact in facts if fact.subject == LINKS):
+            ended = self._ended_links.items()
+            self._ended_links = {name: at for name, at in ended if at >= links.version}
+
     def has_unwritten(self, subjects: Collection[str]) -> bool:
-        """Return whether the disk has refused the newest own fact of any of some subjects."""
+        """Return whether the newest fact of this broker on any of these subjects failed to be
+        written.
+        """
         return not self._unpublished.unwritten.keys().isdisjoint(subjects)
 
     def unreachable(self) -> list[str]:
-        """Return the brokers to which no path leads."""
+        """Return the brokers to which this broker has no path."""
         return [each for each in self.brokers if each != self.name and each not in self.reached]
 
-    def unreached(self, asker: str) -> set[str]:
+    def unconfirmed(self, asker: str) -> set[str]:
         """Return the names to add to a wave's answer to a peer.
 
-        These are brokers whose links have ended, while others do not know that. Where this broker
-        has rejected facts that the asking peer forwards, it adds itself, with their origin.
+        Former peers are listed until this broker has published that their links ended. For each
+        origin whose facts from the asking peer were rejected, "this broker/origin" is listed.
         """
         newest_rejected = self._peers[asker].newest_rejected
         for origin in [each for each, at in newest_rejected.items() if at <= self._version(each)]:
@@ -246,10 +252,10 @@ class ClusterState(LocalFacts):
         self.outbox.append((neighbour, Digest(digest, self._incarnation)))
 
     def peer_down(self, neighbour: str) -> None:
-        """Drop the state of a peer whose link has ended, and announce the change."""
+        """Remove a peer whose link has ended, and announce the change."""
         gone = self._peers.pop(neighbour)
         if self._missing:
-            self._missing = None  # the next peer has to complete its facts
+            self._missing = None  # synchronize with the next peer instead
         if gone.is_synced:
             self._ended_links[neighbour] = self._version(self.name)
             self._on_links_changed()
@@ -281,16 +287,16 @@ class ClusterState(LocalFacts):
     def uncork(self) -> None:
         """Announce the links if they have changed.
 
-        A peer that went and came back counts as a change: brokers that sent a wave meanwhile have
-        to send another.
+        A peer that disconnected and connected again counts as a change: a wave that was sent
+        meanwhile may not have reached it. The new fact makes the sender of the wave repeat it.
         """
         if self.has_pending_updates:
             self.has_pending_updates = False
-            equal = (name for name, state in self._peers.items() if state.is_synced)
-            self._announce(LINKS, tuple(sorted(equal)))
+            synced = (name for name, state in self._peers.items() if state.is_synced)
+            self._announce(LINKS, tuple(sorted(synced)))
 
     def _synchronize(self, neighbour: str, digest: Digest, at: Moment) -> None:
-        """Send a peer the facts that its digest lacks; new facts follow as they come."""
+        """Send a peer the facts that its digest lacks; from now on new facts are sent as well."""
         state, versions = self._peers[neighbour], digest.versions
         if state.is_synced and at.now - state.digest_at < MIN_DIGEST_INTERVAL_S:
             raise IllegalMessage(neighbour, "Digest repeated too soon (MIN_DIGEST_INTERVAL_S)")
@@ -311,7 +317,7 @@ class ClusterState(LocalFacts):
         if lacking:
             lacking.sort(key=lambda fact: fact.version)
             self.outbox.append((neighbour, Facts(tuple(lacking))))
-        # Behind the facts: no peer may route over the link before it has them.
+        # After the facts are queued: no broker may route over the link before the peer has them.
         if is_new:
             self._on_links_changed()
         for origin in list(self._lost_disks):
@@ -330,8 +336,8 @@ class ClusterState(LocalFacts):
                 self._send_lost_facts(origin, neighbour, at)
 
     def _note_lost_log(self, facts: Sequence[Fact], at: Moment) -> None:
-        """Update the facts that are missing since the first digest, and note a journal that this
-        broker has lost.
+        """Mark facts of the first peer's digest as received, and note a durable log of this broker
+        that is lost.
         """
         for fact in facts:
             if self._missing and fact.version >= self._missing.get(fact.origin, inf):
@@ -340,14 +346,14 @@ class ClusterState(LocalFacts):
                 self.note_log(fact.claimed_us)
 
     def note_log(self, log: int) -> None:
-        """Note a journal that this broker has had: if it is not the present one, it is lost."""
+        """Note the number of a log that this broker had; any but the present one is lost."""
         mine = self.fact(self.name, LOG)
         is_mine = mine is not None and mine.claimed_us == log
         if log > self._earlier_log and not is_mine:
             self.lost_log = self._earlier_log = log
 
     def _accept_new(self, neighbour: str, facts: Sequence[Fact], at: Moment) -> list[Fact]:
-        """Store the acceptable facts among those received, and return them."""
+        """Store and return the acceptable new facts; forward facts that their origin has lost."""
         fresh: list[Fact] = []
         lost_facts: dict[str, list[Fact]] = {}
         for fact in facts:
@@ -365,7 +371,7 @@ class ClusterState(LocalFacts):
         return fresh
 
     def _send_lost_facts(self, origin: str, towards: str, at: Moment) -> None:
-        """Send an origin the facts that it published before it lost its disk."""
+        """Send an origin, over a peer, the facts that it published before it lost its disk."""
         lost = self._facts_from_lost_disk(origin)
         if lost:
             self._lost_disks[origin] = at.now
@@ -400,8 +406,8 @@ class ClusterState(LocalFacts):
 class AddressBook:
     """The addresses that brokers announce for themselves, in facts (`ADDRESS`).
 
-    An address is unproven: its broker may be unreachable there, or another may listen. Code that
-    dials it has to authenticate the broker that answers.
+    An address is unproven: the broker may be unreachable there, or another program may listen. The
+    dialler must authenticate the broker that answers.
 
     >>> cluster_state = ClusterState("b1")
     >>> book = AddressBook(cluster_state)
@@ -419,7 +425,7 @@ class AddressBook:
             self._cluster_state.announce(ADDRESS, filter=url)
 
     def of(self, broker: str) -> Address | None:
-        """Return the address of a broker; None if it has announced none that can be read."""
+        """Return the address of a broker; None if it has announced none, or an invalid one."""
         url = self._announced(broker)
         if not url or len(url) > MAX_URL_CHARS:
             return None

@@ -382,7 +382,7 @@ class Core:
         def answer() -> None:
             if self.neighbours.get(neighbour.name) is neighbour and neighbour.uses == uses:
                 self._flush_facts_to(neighbour)
-                named = self.durability.cluster_state.unreached(neighbour.name)
+                named = self.durability.cluster_state.unconfirmed(neighbour.name)
                 unreached = tuple(sorted(named.union(settled.unreached)))
                 self.table_sync.send(neighbour, Route(Settled(settled.wave, unreached)))
 
@@ -583,7 +583,7 @@ class Core:
 
         def publish_live(_reason: str) -> None:
             # A full disk must not stop live events, which are routed by facts of an incarnation.
-            cluster_state.mark_durable(version, only=OF_AN_INCARNATION)
+            cluster_state.mark_write_failed(version, publish_anyway=OF_AN_INCARNATION)
 
         def publish() -> None:
             cluster_state.mark_durable(version)

@@ -1,7 +1,11 @@
-"""Operations that a broker's disk stores: durable state is their fold.
+"""The operations that a broker writes to its disk, and the actions of `DurableEvents`.
 
-`palio.node.queues` is that fold in memory, and `palio.server.journal` the one on a disk. An
-`Action` is the output of the modules for durable events, which `Core.perform` carries out.
+Durable state is what results when all stored operations are applied in order: in memory by
+`palio.node.queues`, on a disk by `palio.server.journal`. An `Action` is an output of
+`DurableEvents`, which `Core.perform` carries out.
+
+Rules are cited by their letter and number: D1 to D7 (transfer between brokers) are listed at the
+top of `durable.py`, L1 to L4 (writing to the disk) at the top of `log.py`.
 """
 
 from __future__ import annotations
@@ -12,36 +16,36 @@ from palio.protocol.messages import Carry, EntriesStored, Fact, Parcel, Share
 
 
 class Target(NamedTuple):
-    """The destination of an entry: the stream to a home, or the queues here if `home` is here."""
+    """The destination of an entry: the stream to another home, or queues of this broker."""
 
     home: str
     offset: int
-    """The position in the log of this broker, unique within a stream."""
+    """The entry's position in the log of this broker, unique within a stream."""
     shares: tuple[Share, ...]
 
 
 class Claim(NamedTuple):
-    """A statement that a durable subscription lives at a broker; the greatest `rank` wins (D5)."""
+    """States which broker is the home of a durable subscription; the greatest `rank` wins (D5)."""
 
     subject: str
     number: int
-    """Greater than that of every claim that its broker had when it was made."""
+    """Greater than the number of every claim that the claiming broker knew."""
     home: str
-    """Empty if the subscription is over, which supersedes all claims up to this number."""
+    """Empty if the subscription has ended, which supersedes all claims up to this number."""
     client: str = ""
     session_epoch: int = 0
     """The session count of the client. Of two concurrent claims the later session wins."""
     revision: int = 0
     """The number of changes of the filter since the claim."""
     since: int = 0
-    """The number of the subscription's first claim. Entries put for a lower one belonged to an
-    earlier subscription of this name."""
+    """The number of the subscription's first claim. Entries stored under a lower number belong to
+    an earlier subscription of the same name."""
     claimed_us: int = 0
     filter: str = ""
 
     @property
     def is_over(self) -> bool:
-        """True if its owner has ended it."""
+        """True if the subscription has ended, by its owner or by its lease."""
         return not self.home
 
     @property
@@ -63,17 +67,22 @@ class Claim(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Store events until every home has stored them and every queue here has acked them."""
+    """Stores one batch of events as an entry, and adds it to the streams and queues of `targets`.
+
+    The entry stays until every other home has stored it and every queue here has acked it.
+    """
 
     entry: int
     parcel: Parcel | None
-    """None when the log is read as a broker starts: events are read when they are sent."""
+    """None when the operation is read as a broker starts: events are read when they are sent."""
     wall_us: int
     targets: tuple[Target, ...]
 
 
 class Cursor(NamedTuple):
-    """An origin's stream is stored here up to an offset of its log: one append with the Put."""
+    """Records the offset up to which an origin's stream is stored here, in the append of the last
+    `Put` from that stream (D2).
+    """
 
     origin: str
     log: int
@@ -81,8 +90,8 @@ class Cursor(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """A publisher's events up to a number are stored, or matched nothing: one append with the Put.
-    It lets the broker recognize events that the publisher retransmits for lack of a receipt.
+    """Records the last number of a publisher whose events are stored, or matched no subscription,
+    in the append of their `Put`. It identifies events that the publisher retransmits.
     """
 
     publisher: str
@@ -90,55 +99,65 @@ class Numbered(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """Numbers of these publishers are removed: only the latest MAX_PUBLISHERS are remembered."""
+    """Removes the `Numbered` of some publishers: only the latest MAX_PUBLISHERS are kept."""
 
     publishers: tuple[str, ...]
 
 
 class Open(NamedTuple):
-    """The newest claim of a durable subscription at this broker."""
+    """Records a claim, which replaces the earlier claim of the same durable subscription."""
 
     claim: Claim
 
 
 class Retarget(NamedTuple):
-    """Move the backlog of a durable subscription to its new home, with new offsets from `first`."""
+    """Moves the backlog of a durable subscription to the stream or queue of its new home.
+
+    The moved entries get new offsets from `first` on.
+    """
 
     subject: str
     number: int
     to: str
     first: int
     reserved: int
-    """The number of offsets that it may take."""
+    """The maximum number of moved entries, each of which takes an offset."""
     sent: tuple[tuple[str, int], ...]
-    """By home, the offset up to which its stream may have been sent: these entries stay (D4)."""
+    """By home, the offset up to which its stream may have been sent. Entries up to there are not
+    moved: the home may have stored them, and then hands them on itself (D4)."""
 
 
 class Close(NamedTuple):
-    """Remove the backlog of a durable subscription that is over, except entries that were sent."""
+    """Removes the backlog of a durable subscription that has ended."""
 
     subject: str
     sent: tuple[tuple[str, int], ...]
+    """By home, the offset up to which its stream may have been sent; these entries stay (D4)."""
 
 
 class Renew(NamedTuple):
-    """Restart the stream to a home with another log: it is new, or has lost its disk (D7)."""
+    """Restarts the stream to a home under another log number: the home is new, or has lost its disk
+    (D7).
+    """
 
     home: str
     log: int
 
 
 class Ack(NamedTuple):
-    """A durable subscription has acked all up to an offset, and some offsets above it (D6)."""
+    """Removes entries that an owner has acknowledged from the queue of its durable subscription."""
 
     subject: str
     upto: int
+    """All entries up to this offset are acknowledged."""
     others: tuple[int, ...] = ()
+    """Further acknowledged offsets."""
     bookmark: bytes = b""
+    """The owner's checkpoint, stored with the acknowledgement; empty: none."""
 
 
 class Release(NamedTuple):
-    """A home has stored its stream up to an offset in this log of it (D2)."""
+    """Removes entries up to an offset from the stream to a home, which has stored them (D2)."""
 
     home: str
     log: int
@@ -146,15 +165,17 @@ class Release(NamedTuple):
 
 
 class CaughtUp(NamedTuple):
-    """This broker accepts durable requests from now on, under this log number (D7). A journal that
-    has lost transactions begins another log, too: other brokers count on the lost entries.
+    """Records that this broker accepts durable requests from now on, under this log number (D7).
+
+    A journal that has lost transactions needs a new number, too: it makes other brokers restart
+    their streams to this one, instead of continuing after entries that are lost.
     """
 
     log: int
 
 
 class Place(NamedTuple):
-    """An entry in a stream, or in queues here, read from the disk when a broker starts."""
+    """Restores an entry to a stream, or to queues here, when a broker reads its disk at start."""
 
     home: str
     offset: int
@@ -163,13 +184,13 @@ class Place(NamedTuple):
 
 
 class Discard(NamedTuple):
-    """These entries are in no queue and no stream any more."""
+    """Deletes entries that are in no queue and no stream any more."""
 
     entries: tuple[int, ...]
 
 
 class PutSubscription(NamedTuple):
-    """The present state of a durable subscription that lives at this broker."""
+    """Stores the present state of a durable subscription whose home is this broker."""
 
     subject: str
     owner: str
@@ -180,32 +201,32 @@ class PutSubscription(NamedTuple):
 
 
 class DropSubscription(NamedTuple):
-    """A durable subscription has ended, or moved to another broker."""
+    """Deletes a durable subscription that has ended, or moved to another broker."""
 
     subject: str
 
 
 class PutFacts(NamedTuple):
-    """Facts about brokers, each replacing the one of its origin and subject."""
+    """Stores facts about brokers, each in place of the one with its origin and subject."""
 
     facts: tuple[Fact, ...]
 
 
 class PutRecord(NamedTuple):
-    """The present value of a front under a key of its own."""
+    """Stores the value of a front end, such as HTTP, under a key."""
 
     key: str
     value: bytes
 
 
 class DropRecord(NamedTuple):
-    """A front has deleted a key."""
+    """Deletes a key of a front end."""
 
     key: str
 
 
 class PutTime(NamedTuple):
-    """The time of the last publication of this broker's clients."""
+    """Stores the time of the last publication by this broker's clients."""
 
     time_us: int
 
@@ -234,8 +255,8 @@ Operation: TypeAlias = (
 )
 
 Releasing: TypeAlias = Ack | Release | Discard | Forgotten
-"""Operations that only remove: they commute with all others, and may use a reserve of the disk, so
-that a full disk can drain (L1)."""
+"""Operations that only remove. They commute with all others, and they may use a reserve of disk
+space, so that a full disk can drain (L1)."""
 
 
 def last_offset_of(operation: Operation) -> int:
@@ -252,68 +273,72 @@ def last_offset_of(operation: Operation) -> int:
 
 
 class Append(NamedTuple):
-    """Write these operations, all or none, after earlier appends; sync; report the outcome."""
+    """Writes operations after those of earlier appends, all or none; syncs; reports the outcome."""
 
     ticket: int
     term: int
-    """The number of refusals that the node has handled. The writer refuses appends of an earlier
-    term: they were made before the node had learned that one before them is not on the disk."""
+    """The number of refusals that the node has handled. After a refusal the writer refuses appends
+    of an earlier term: the node made them when it still counted on the refused append."""
     operations: tuple[Operation, ...]
     released: tuple[Releasing, ...] = ()
+    """Removals written with them, which the writer tries even if it refuses `operations`."""
 
 
 class Transmit(NamedTuple):
-    """Send a message to a broker, over any number of hops; it may be lost."""
+    """Sends a message to a broker, over any number of hops; it may be lost."""
 
     broker: str
     message: Carry | EntriesStored
 
 
 class Kept(NamedTuple):
-    """The append of a caller is on the disk (L4)."""
+    """Reports to a caller that its append is on the disk (L4)."""
 
     token: Any
 
 
 class NotKept(NamedTuple):
-    """The disk refused the append of a caller: none of it is stored."""
+    """Reports to a caller that the disk refused its append: none of it is stored."""
 
     token: Any
     reason: str
 
 
 class QueueReady(NamedTuple):
-    """The queue of a durable subscription here has new entries."""
+    """Reports new entries in the queue of a durable subscription here."""
 
     subject: str
 
 
 class ClaimStored(NamedTuple):
-    """A claim is on the disk, and replaces the one before: the subscription may have moved."""
+    """Reports that a claim on the disk replaces an earlier one: the subscription may have moved."""
 
     before: Claim | None
     claim: Claim
 
 
 class Delivery(NamedTuple):
-    """The next delivery to an owner."""
+    """An entry of a durable subscription's queue, read for delivery to the owner."""
 
     offset: int
+    """The position that the owner acknowledges."""
     entry: int
     parcel: Parcel
     rows: bytes | None
+    """A mask of the events that match; None: all."""
     is_damaged: bool = False
+    """True if the entry could not be read; `parcel` is then a loss marker."""
 
 
 class Damaged(NamedTuple):
-    """The journal cannot read an entry: a loss marker is carried in its stead."""
+    """Reports an entry that the journal cannot read; a loss marker is sent to the home instead."""
 
     entry: int
     home: str
 
 
 class Impossible(NamedTuple):
-    """A message of another broker, or of an owner, contradicts the state here."""
+    """Reports a protocol violation: a message of a broker that contradicts the state here."""
 
     broker: str
     reason: str
