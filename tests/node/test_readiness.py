@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from palio.node.readiness import Readiness, disconnected
+from palio.node.readiness import Readiness, check_peers
 from palio.node.settings import Settings
 from palio.protocol.messages import Digest
 from palio.simulation.topologies import line
@@ -42,14 +42,14 @@ PEERS = {
 def test_one_peer_away_is_a_warning_and_all_of_them_a_reason(
     peers: tuple[str, ...], is_ready: bool, named: tuple[str, ...]
 ) -> None:
-    found = disconnected([PEERS[each] for each in peers])
+    found = check_peers([PEERS[each] for each in peers])
     assert found.is_ready == is_ready
     problems = (*found.reasons, *found.warnings)
     assert [each.peers for each in problems] == ([named] if named else [])
 
 
 def test_names_of_peers_are_shown_to_those_who_may_know_them() -> None:
-    (problem,) = disconnected([PEERS["away"]]).reasons
+    (problem,) = check_peers([PEERS["away"]]).reasons
     assert problem.shown(with_peers=True)["peers"] == ("b3",)
     assert "b3" not in str(problem.shown(with_peers=False))
 

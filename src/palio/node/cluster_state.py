@@ -1,4 +1,4 @@
-"""`ClusterState`: gossips versioned facts, so that every broker has the links and the durable
+"""`ClusterState`: gossips the cluster state, so that every broker has the links and the durable
 subscriptions of all brokers.
 
 A *fact* has an origin, a version and a subject. A broker numbers the facts about itself; of each

@@ -1,8 +1,9 @@
-"""`FailureDetector`: finds peers and clients that time out, sessions and leases that expire, and
-work that is overdue.
+"""`FailureDetector`: ends connections, sessions and leases that time out, and does other periodic
+work of a broker.
 
-A sweep goes through everything in steps, with other inputs between them. Peers, which are few, are
-checked apart from the sweep and more often: how fast a network heals depends on that.
+`sweep` checks clients, sessions and leases. It runs in steps, between which the broker handles
+other inputs. `tick` checks the peers, which are few, more often, because a network heals only after
+a broken link is detected.
 """
 
 from __future__ import annotations
@@ -25,49 +26,55 @@ from palio.protocol.messages import Bye, Ping
 from palio.routing.protocol import Hierarchy
 
 CHECKS_PER_HEARTBEAT: Final = 5
-"""Checks in a heartbeat: of clients in theirs, of peers in theirs..."""
+"""Sweeps per heartbeat of clients; checks of peers per heartbeat of peers, while one of them is
+disconnected."""
 
 CALM_CHECKS_PER_HEARTBEAT: Final = 2
-"""...except while all peers are connected: most work of an idle broker is this check."""
+"""Checks of peers per heartbeat while all are connected. They are fewer, because an idle broker
+spends most of its work on them."""
 
 LEASE_STEPS: Final = 10
-"""Steps for which the end of a lease counts: it is written, and announced to all brokers."""
+"""The cost of ending a lease in steps of a sweep: a disk write, and a fact for all brokers."""
 
 
 class FailureDetector:
-    """Checks all connections, sessions and leases of one broker, several times a heartbeat."""
+    """Checks all connections, sessions and leases of one broker, several times a heartbeat.
+
+    A sweep also drives work that needs no timer of its own: it aborts changes of the tree that take
+    too long, switches multicast plans, reports lost events, and writes what was postponed.
+    """
 
     def __init__(self, core: Core, links: Links, peers: Peers, publishing: Publishing) -> None:
         self._core = core
         self._links = links
         self._peers = peers
         self._publishing = publishing
-        self._neighbours_at = 0.0
+        self._peers_due_at = 0.0
         self._hierarchy = core.router if isinstance(core.router, Hierarchy) else None
         sweep_s = core.settings.heartbeat_s / CHECKS_PER_HEARTBEAT
         self._loss_reports = Throttle(
             sweep_s, MAX_LOSS_REPORT_INTERVAL_S, LOSS_REPORT_BURST, core.lag
         )
         # The parent in the hierarchy and the root, as logged last.
-        self._place = "", core.name
+        self._logged_parent_and_root = "", core.name
 
     # --- peers ---
 
     @property
     def wake_at(self) -> float:
         """When `tick` is next to be called."""
-        return self._neighbours_at if self._core.neighbours else inf
+        return self._peers_due_at if self._core.neighbours else inf
 
     def schedule(self) -> None:
-        """Schedule the next check of peers, in time for a peer that would time out before."""
+        """Schedule the next check of peers: after the usual interval, or when one times out."""
         core, heartbeat_s = self._core, self._core.settings.peer_heartbeat_s
-        ticks, timeout_at = CALM_CHECKS_PER_HEARTBEAT, inf
+        checks, timeout_at = CALM_CHECKS_PER_HEARTBEAT, inf
         for neighbour in core.neighbours.values():
             if neighbour.link is None:
-                ticks = CHECKS_PER_HEARTBEAT
+                checks = CHECKS_PER_HEARTBEAT
             elif (state := self._links.get(neighbour.link)) is not None:
-                timeout_at = min(timeout_at, state.heard + SILENT_BEATS * heartbeat_s)
-        self._neighbours_at = min(core.at.now + heartbeat_s / ticks, timeout_at)
+                timeout_at = min(timeout_at, state.last_received_at + SILENT_BEATS * heartbeat_s)
+        self._peers_due_at = min(core.at.now + heartbeat_s / checks, timeout_at)
 
     def tick(self) -> bool:
         """Check the peers if it is time; return whether it was."""
@@ -78,30 +85,32 @@ class FailureDetector:
         for neighbour in list(core.neighbours.values()):
             if neighbour.link is not None:
                 self._check_idle(neighbour, neighbour.link, late, core.settings.peer_heartbeat_s)
-            is_over = self._is_over(neighbour, core.settings.peer_grace_s)
-            if is_over:
+            if self._has_expired(neighbour, core.settings.peer_grace_s):
                 self._peers.end_neighbour(neighbour)
             elif neighbour.has_dropped():
                 core.loss_reports.note(f"events for {neighbour.name!r} were dropped")
-        self._peers.go_round()
+        self._peers.bypass_broken_links()
         self._peers.report_link_costs()
-        self._log_place()
+        self._log_parent_and_root()
         self.schedule()
         return True
 
-    def _log_place(self) -> None:
-        """Log a new parent or root in the hierarchy: at most once a check."""
+    def _log_parent_and_root(self) -> None:
+        """Log a new parent or root in the hierarchy, at most once a check."""
         if self._hierarchy is None or not self._hierarchy.root:
             return
-        place = self._hierarchy.parent, self._hierarchy.root
-        if place != self._place:
-            self._place = place
-            self._core.report("info", "parent_changed", parent=place[0], root=place[1])
+        parent, root = self._hierarchy.parent, self._hierarchy.root
+        if (parent, root) != self._logged_parent_and_root:
+            self._logged_parent_and_root = parent, root
+            self._core.report("info", "parent_changed", parent=parent, root=root)
 
     # --- the sweep ---
 
     def sweep(self, late: float) -> Iterator[int]:
-        """Check everything, step by step; each step yields how much work it was."""
+        """Check everything, step by step; each step yields its cost, so that the caller can pause.
+
+        The checks run on copies: between two steps, other inputs may end what was copied.
+        """
         core = self._core
         for link, state in self._links.all():
             if self._links.get(link) is state:
@@ -110,20 +119,19 @@ class FailureDetector:
         grace_s = core.settings.client_grace_s
         disconnected = [each for each in core.sessions.values() if each.link is None]
         for session in disconnected:
-            is_there = core.sessions.get(session.id) is session
-            if is_there and self._is_over(session, grace_s):
+            is_current = core.sessions.get(session.id) is session
+            if is_current and self._has_expired(session, grace_s):
                 steps = 1 + len(session.subscriptions)
                 self._peers.end_session(session)
                 yield steps
-        yield from self._peers.end_unseen()
-        self._peers.open_circles()
+        yield from self._peers.end_unacked()
+        self._peers.break_cycles()
         self._publishing.publish_barrier.watch()
         self._publishing.multicasting.switch_plan()
         yield from self._report_losses()
         for subject, durable in list(core.durability.here.items()):
-            if core.durability.here.get(subject) is durable and _lease_is_over(
-                durable, core.at.now
-            ):
+            is_current = core.durability.here.get(subject) is durable
+            if is_current and _has_lease_expired(durable, core.at.now):
                 backlog = len(core.durability.events.backlog(subject))
                 core.report("warning", "lease_expired", subscription=subject, entries_lost=backlog)
                 core.end_lease(subject)
@@ -148,7 +156,7 @@ class FailureDetector:
                     session.lapse(core.out, reasons)
                 yield 1
 
-    def _is_over(self, party: PeerSession, grace: float) -> bool:
+    def _has_expired(self, party: PeerSession, grace: float) -> bool:
         return party.link is None and self._core.at.now - party.disconnected_at > grace
 
     def _check_link(self, link: int, state: Link, late: float) -> None:
@@ -175,10 +183,10 @@ class FailureDetector:
         core, state = self._core, self._links.get(link)
         if state is None:
             return
-        # A busy broker reads its connections late: its own delay is nobody's timeout.
-        state.heard = min(core.at.now, state.heard + late)
-        idle_s = core.at.now - state.heard
-        if core.at.now >= state.heard + SILENT_BEATS * heartbeat_s:
+        # A busy broker reads its connections late: its own delay must not make others time out.
+        state.last_received_at = min(core.at.now, state.last_received_at + late)
+        idle_s = core.at.now - state.last_received_at
+        if core.at.now >= state.last_received_at + SILENT_BEATS * heartbeat_s:
             core.report("warning", "heartbeat_timeout", peer=str(party.peer))
             self._links.lost(link)
             core.out.append(Close(link, "heartbeat timeout"))
@@ -190,5 +198,5 @@ class FailureDetector:
             core.out.append(Send(link, Ping()))
 
 
-def _lease_is_over(durable: Durable, now: float) -> bool:
+def _has_lease_expired(durable: Durable, now: float) -> bool:
     return not durable.consumers and now - durable.disconnected_at > durable.lease_s

@@ -1,7 +1,8 @@
-"""`Handshake`: the handshake by which a client or broker opens a session, or resumes one.
+"""`Handshake`: opens or resumes the session of a client or broker on a new connection.
 
-A session that this broker still has continues on the new connection where it was. Otherwise a new
-one begins.
+The end that dialled sends a `Hello`, and the other answers with a `Welcome`. If this broker still
+has the session, it continues on the new connection, and lost messages are retransmitted. Otherwise
+a new session begins.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from palio.node.effects import Send
 from palio.node.links import Link, Links
 from palio.node.membership import Membership
 from palio.node.peer_discovery import PeerDiscovery
-from palio.node.peers import Peers, circle
+from palio.node.peers import Peers, cycle_error
 from palio.node.sessions import PeerSession
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Challenge, Hello, Welcome
@@ -25,7 +26,7 @@ from palio.routing.algorithms import ALGORITHMS, GraphKind
 
 
 class Handshake:
-    """Handshakes with clients and brokers, on connections that either side has dialled."""
+    """Handles the handshake messages of clients and brokers, whichever side has dialled."""
 
     def __init__(
         self,
@@ -43,8 +44,8 @@ class Handshake:
         self._peers = peers
         self._admin_queries = admin_queries
 
-    def greet(self, link: int, state: Link, hello: Hello) -> None:
-        """Answer a `Hello` of a client or broker."""
+    def receive_hello(self, link: int, state: Link, hello: Hello) -> None:
+        """Open or resume the session of a client or broker that has dialled this one."""
         core = self._core
         if hello.version != PROTOCOL_VERSION:
             reason = (
@@ -55,18 +56,19 @@ class Handshake:
         check_name(hello.name, f"a {hello.role:.20}")
         if hello.role == "client":
             principal = core.authority.authenticate(hello.token, state.transport_name, core.at)
-            self._greet_client(link, state, hello, principal)
+            self._accept_client(link, state, hello, principal)
         elif hello.role == "broker":
             outcome = state.introduction.verify_hello(hello)
             if isinstance(outcome, Challenge):
                 core.out.append(Send(link, outcome))
             else:
-                self._greet_broker(link, state, hello, outcome)
+                self._accept_broker(link, state, hello, outcome)
         else:
             raise IllegalMessage(f"link {link}", f"{hello.role!r} is no role")
 
-    def _greet_client(self, link: int, state: Link, hello: Hello, principal: Principal) -> None:
+    def _accept_client(self, link: int, state: Link, hello: Hello, principal: Principal) -> None:
         core = self._core
+        # Without authentication a client owns what it claims: there is no proven name to go by.
         owner = hello.name if state.introduction.is_open else principal.name
         if hello.incarnation:
             check_name(hello.incarnation, "an incarnation")
@@ -78,7 +80,7 @@ class Handshake:
         if (
             session is not None
             and (session.owner, session.identity) == (owner, hello.identity)
-            and session.principal.grants == principal.grants  # its filters are narrowed by those
+            and session.principal.grants == principal.grants  # they have narrowed its filters
             and session.stream.knows(hello.received)
         ):
             session.principal = principal
@@ -90,12 +92,13 @@ class Handshake:
         core.route(core.router.attach(session.peer))
         core.report("debug", "session_opened", client=owner, session=session.id)
 
-    def _greet_broker(self, link: int, state: Link, hello: Hello, principal: Principal) -> None:
+    def _accept_broker(self, link: int, state: Link, hello: Hello, principal: Principal) -> None:
         core = self._core
         self._membership.check(hello.name)
         existing = core.neighbours.get(hello.name)
         if existing is not None and existing.link is not None:
-            # Both ends have dialled at once: both keep the connection that the lesser name dialled.
+            # Both ends have dialled at once, and must close the same connection: they keep the one
+            # that the broker with the lesser name dialled.
             ours = self._links.get(existing.link)
             if ours is not None and ours.dialed and core.name < hello.name:
                 self._links.close(link, Bye("duplicate", "there is a link already"))
@@ -105,7 +108,8 @@ class Handshake:
             self._resume(link, state, existing, hello, "")
             return
         if hello.seeks and not self._peer_discovery.accepts_call(hello.name):
-            self._links.close(link, Bye("closed", "there is another way, or there may soon be one"))
+            reason = "the fallback link is not needed: another path leads here, or soon will"
+            self._links.close(link, Bye("closed", reason))
             return
         if existing is not None:
             self._peers.end_neighbour(existing)
@@ -115,15 +119,16 @@ class Handshake:
         self._welcome(link, state, neighbour, resumed=False)
         self._peers.attach(neighbour)
 
-    def welcomed(self, link: int, state: Link, welcome: Welcome) -> None:
-        """Open or resume the session with a broker that this one has dialled and that answered."""
+    def receive_welcome(self, link: int, state: Link, welcome: Welcome) -> None:
+        """Open or resume the session with a broker that this one has dialled."""
         core = self._core
         check_name(welcome.name, "the broker that was dialled")
         self._peer_discovery.check(state.url, welcome.name)
         self._membership.check(welcome.name, state.url)
         if state.url and not (welcome.resumed or self._membership.dials(state.url)):
+            # An operator removed the link while it was being dialled.
             self._links.close(link, Bye("closed", "the link is needed no longer"))
-            return  # its link was removed while it was dialled
+            return
         principal = state.introduction.verify_welcome(welcome)
         existing = core.neighbours.get(welcome.name)
         if (
@@ -135,7 +140,7 @@ class Handshake:
             self._continue(link, state, existing, welcome.received)
             return
         if welcome.resumed:
-            raise IllegalMessage(welcome.name, "it resumes a session that is none")
+            raise IllegalMessage(welcome.name, "it resumes an unknown session")
         if existing is not None:
             self._peers.end_neighbour(existing)
         self._check_routing(welcome.name, welcome.routing, welcome.parents)
@@ -166,7 +171,7 @@ class Handshake:
                 f"{core.name!r} is a {mine} broker and has no neighbours; connect clients to it"
             )
         if shape is GraphKind.TREE and core.durability.cluster_state.next_hop(name) is not None:
-            raise circle(core.name, name, mine)
+            raise cycle_error(core.name, name, mine)
 
     def _welcome(
         self, link: int, state: Link, party: PeerSession, *, resumed: bool, publisher: str = ""
@@ -202,7 +207,7 @@ class Handshake:
         self._continue(link, state, party, hello.received)
 
     def _continue(self, link: int, state: Link, party: PeerSession, received: int) -> None:
-        """Move a session to a new connection, and send again the messages that did not arrive."""
+        """Move a session to a new connection, and retransmit the messages that were lost."""
         self._links.replaced(party, "resumed on another connection")
         state.party, party.link = party, link
         party.seen(received)

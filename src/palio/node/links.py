@@ -22,11 +22,10 @@ class Link:
     __slots__ = (
         "dialed",
         "handshake",
-        "heard",
         "introduction",
+        "last_received_at",
         "opened",
         "party",
-        "said",
         "transport_name",
         "url",
     )
@@ -40,7 +39,7 @@ class Link:
         transport_name: str = "",
         url: str = "",
     ) -> None:
-        self.opened = self.heard = self.said = at.now
+        self.opened = self.last_received_at = at.now
         self.dialed = dialed
         self.url = url
         """The URL that this broker dialed, if known."""

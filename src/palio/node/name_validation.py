@@ -1,7 +1,7 @@
 """Validates the names in messages of peers, before their content is used.
 
-Brokers forward what others announce of themselves, so an invalid name would spread through the
-whole network. It stops at the first broker that checks names.
+Brokers forward the announcements of others, so an invalid name could spread through the network.
+The first broker that receives it refuses it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from palio.routing.messages import Control, Flood, LinkState, LinkTable, Reached
 
 _BROKER: Final = "a broker"
 
-_NAMING: Final = frozenset(
+_WITH_NAMES: Final = frozenset(
     (Facts, Digest, Forward, Carry, EntriesStored, Probe, Route, FlowStatus, FlowAcks)
 )
 
@@ -40,7 +40,7 @@ def check_names(sender: str, message: Message) -> None:
 
     >>> check_names("b2", Digest({"b3": 4}))
     """
-    if type(message) not in _NAMING:
+    if type(message) not in _WITH_NAMES:
         return
     try:
         match message:
@@ -51,7 +51,7 @@ def check_names(sender: str, message: Message) -> None:
             case Forward():
                 _check((_BROKER, name) for name in _in_forward(message))
             case Carry() | EntriesStored():
-                _check(_in_custody(message))
+                _check(_in_durable(message))
             case Probe():
                 _check((_BROKER, name) for name in message.path)
             case FlowStatus() | FlowAcks():
@@ -72,7 +72,7 @@ def _check(named: Iterable[tuple[str, str]]) -> None:
         _check_cached(name, kind)
 
 
-# A network has few names, and repeats them. Refusals raise, and are not cached.
+# Cached, as a network has few names, which its messages repeat. A refusal raises, so it is not.
 _check_cached: Final = lru_cache(maxsize=1 << 14)(check_name)
 
 
@@ -80,7 +80,8 @@ def _in_control(control: Control) -> Iterable[str]:
     """Return the brokers that a control message of routing names."""
     match control:
         case Settled(_, unreached):
-            return (name for path in unreached for name in path.split("/", 1))
+            # A broker that has rejected facts is listed as "broker/origin of the facts".
+            return (name for entry in unreached for name in entry.split("/", 1))
         case LinkState(origin, _, neighbours):
             return (origin, *neighbours)
         case LinkTable(states):
@@ -96,7 +97,7 @@ def _in_facts(facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:
     for fact in facts:
         yield _BROKER, fact.origin
         if fact.subject == TOKEN:
-            continue  # its links are the token, which verifies itself
+            continue  # `links` has the token, no names; `FactVerifier` checks its signature
         for name in fact.links:
             yield _BROKER, name
         if fact.subject.startswith(REMOVED):
@@ -105,7 +106,7 @@ def _in_facts(facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:
             yield from _in_subjects((fact.subject,))
 
 
-def _in_custody(message: Carry | EntriesStored) -> Iterator[tuple[str, str]]:
+def _in_durable(message: Carry | EntriesStored) -> Iterator[tuple[str, str]]:
     yield _BROKER, message.origin
     yield _BROKER, message.home
     if isinstance(message, Carry):

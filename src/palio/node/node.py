@@ -39,7 +39,7 @@ from palio.node.operations import Record
 from palio.node.peer_discovery import PeerDiscovery
 from palio.node.peers import STEPS, Peers
 from palio.node.publishing import Publishing
-from palio.node.readiness import CATCHING_UP, DRAINING, UNWRITABLE, Readiness, disconnected
+from palio.node.readiness import CATCHING_UP, DRAINING, UNWRITABLE, Readiness, check_peers
 from palio.node.requests import RequestHandler
 from palio.node.sessions import Neighbour
 from palio.node.settings import Settings
@@ -273,7 +273,7 @@ class Node:
         state = self._links.get(link)
         if state is None:
             return []  # this node has closed the link with the message in flight
-        state.heard = at.now
+        state.last_received_at = at.now
         kind = type(message)
         core.has_follow_up = kind not in _FREQUENT or core.assembling.router is not None
         if kind in UNCOUNTED:
@@ -421,11 +421,11 @@ class Node:
             case Hello() if self._is_closing:
                 self._links.close(link, Bye("closed", "the broker is going down"))
             case Hello():
-                self._handshake.greet(link, state, message)
+                self._handshake.receive_hello(link, state, message)
             case Challenge():
                 core.out.append(Send(link, state.introduction.prove(message)))
             case Welcome():
-                self._handshake.welcomed(link, state, message)
+                self._handshake.receive_welcome(link, state, message)
                 self._membership.linked(state)
             case Ping():
                 core.out.append(Send(link, Pong()))
@@ -503,7 +503,7 @@ class Node:
     def readiness(self) -> Readiness:
         """Return what keeps this broker from serving clients, and warnings."""
         events = self._core.durability.events
-        reasons, warnings = disconnected(self._membership.peers())
+        reasons, warnings = check_peers(self._membership.peers())
         present = {
             DRAINING: self.is_leaving,
             CATCHING_UP: not events.is_ready,

@@ -41,8 +41,8 @@ answer late, which changes many costs: 100 brokers that reported at once took ha
 """
 
 
-def circle(name: str, other: str, routing: str) -> NotSupported:
-    """Return the error for a link that would close a circle."""
+def cycle_error(name: str, other: str, routing: str) -> NotSupported:
+    """Return the error for a link that would close a cycle."""
     return NotSupported(
         f"a link between {name!r} and {other!r} would close a circle, as there is another way "
         f"between them, and {routing} needs a tree; leave the link out, or set "
@@ -68,7 +68,7 @@ class Peers:
         self._admin_queries = admin_queries
         self.leaving: deque[Session] = deque()
         """Ended sessions whose subscriptions are still in the routing tables."""
-        self._checked_version = -1  # the routing version of the last search for circles
+        self._checked_version = -1  # the routing version of the last search for cycles
         self._round_trips: dict[str, RoundTrips] = {}
         """By broker; kept while it is disconnected, so that its cost is known when it returns."""
         self._measured: dict[str, None] = {}
@@ -281,8 +281,10 @@ class Peers:
         self.end_session(session)
         return True
 
-    def end_unseen(self) -> Iterator[int]:
-        """End sessions over the limit that send no more requests, one in each step."""
+    def end_unacked(self) -> Iterator[int]:
+        """End sessions with too many unacked bytes, also those that send no more requests; check
+        one session in each step.
+        """
         sessions = self._core.sessions
         for session in list(sessions.values()) if self._core.budget.is_strained else ():
             if sessions.get(session.id) is session:
@@ -303,11 +305,11 @@ class Peers:
             core.route(core.router.detach(session.peer))
             self.leaving.popleft()
 
-    def open_circles(self) -> None:
-        """Open circles of links where the routing needs a tree.
+    def break_cycles(self) -> None:
+        """Close links that make a cycle where the routing needs a tree.
 
-        Links made at the same time may close a circle that the check of neither could see. All
-        brokers choose the same surplus link, that with the greatest names, and its ends close it.
+        Links made at the same time may close a cycle that the check of neither could see. All
+        brokers choose the same surplus link, the one with the greatest names; its ends close it.
         """
         core, cluster_state = self._core, self._core.durability.cluster_state
         if cluster_state.routing_version == self._checked_version:
@@ -332,7 +334,7 @@ class Peers:
             routing = core.settings.routing_with(neighbour.name)
             if edge_of(core.name, neighbour.name) in surplus:
                 if neighbour.link is not None:
-                    self._links.hang_up(neighbour.link, circle(core.name, neighbour.name, routing))
+                    self._links.hang_up(neighbour.link, cycle_error(core.name, neighbour.name, routing))
                 self.end_neighbour(neighbour)
 
     def missed(self) -> list[Neighbour]:
@@ -345,7 +347,7 @@ class Peers:
             if neighbour.link is None and neighbour.disconnected_at < since
         ]
 
-    def go_round(self) -> None:
+    def bypass_broken_links(self) -> None:
         """End the session with each unreachable neighbour of a graph, if another path leads to it
         or to a neighbour of it. Paths then avoid the broken link; on a tree there is no other path.
         """

@@ -1,8 +1,9 @@
-"""`Replanning`: brokers change the plan of multicast groups in use as traffic drifts.
+"""`Replanning`: adapts the plan of multicast groups to the traffic, while it is in use.
 
-Each broker regularly reports, in a fact, which brokers it sends to (`TRAFFIC`). The broker that
-announced the plan changes a few groups by all reports, and announces the result like an applied
-plan. So one broker decides; if it is gone, the plan stays unchanged.
+Each broker regularly reports the brokers to which it sends, in a fact (`TRAFFIC`). The broker that
+announced the plan owns it. From all reports it computes a plan in which a few groups differ, and
+announces that like a plan of an operator. So one broker decides; without it the plan stays as it
+is.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from palio.node.fact_verifier import PLAN, TRAFFIC
 from palio.node.plans import REPLANS, NetworkPlan
 
 REPLAN_S: Final = 30.0
-"""Seconds between two reports of a broker, and between two changes of a plan: brokers take 5 s at
-most to join the groups of one (`JOIN_S`)."""
+"""Seconds between two reports of a broker, and between two changes of a plan. That is well above
+the 5 s within which brokers join the groups of a new plan (`JOIN_S`)."""
 
 
 class Replanning:
-    """The part of one broker in changes of the plan; none if the settings do not ask for it."""
+    """Reports the traffic of one broker, and changes the plan if that broker owns it.
+
+    It does nothing unless the setting `replan` is on.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -35,7 +39,7 @@ class Replanning:
         self._warned: tuple[str, ...] = ()
 
     def begin(self) -> None:
-        """Start over with a plan that came into force."""
+        """Start over with a new plan, which has come into force."""
         core, current = self._core, self._core.plans.current
         is_on = core.settings.replan and current is not None and can_replan(current.plan)
         self._sample = SentSample()
@@ -43,12 +47,12 @@ class Replanning:
         self.wake_at = core.at.now + REPLAN_S if is_on else inf
 
     def count(self, brokers: tuple[str, ...]) -> None:
-        """Count an event that is sent to brokers."""
+        """Count an event that is sent to these brokers."""
         if self.wake_at < inf:
             self._sample.add(brokers)
 
     def tick(self, now: float, others: Callable[[], Iterable[str]]) -> None:
-        """Report if that is due, and change the plan if this broker states it."""
+        """If a report is due, send it, and change the plan if this broker owns it."""
         current = self._core.plans.current
         if now < self.wake_at or current is None:
             return
@@ -56,7 +60,8 @@ class Replanning:
         name, cluster_state = self._core.name, self._core.durability.cluster_state
         sample, self._sample = self._sample, SentSample()
         earlier = self._reported(name, current)
-        if sample.events or earlier is None or earlier.events:  # else it was reported
+        # A second empty report in a row would only repeat the first.
+        if sample.events or earlier is None or earlier.events:
             report = sample.report(current.id, current.plan.brokers)
             cluster_state.announce(TRAFFIC, filter=report)
         if current.origin == name:
@@ -65,7 +70,7 @@ class Replanning:
             self._replan(current, [each for each in reports.values() if each], len(reports))
 
     def _warn(self, silent: tuple[str, ...]) -> None:
-        """Log participants that report nothing for two periods: the plan stays as long as that."""
+        """Log participants without a report for two periods, because they block a new plan."""
         if silent and silent == self._silent and silent != self._warned:
             self._warned = silent
             self._core.report("warning", "replan_blocked", brokers=list(silent))
@@ -78,7 +83,10 @@ class Replanning:
         return None if report is None or report.plan != current.id else report
 
     def _replan(self, current: NetworkPlan, reports: list[TrafficReport], brokers: int) -> None:
-        """State a plan for what all have reported: without a report a broker might lose by it."""
+        """Announce a new plan for the reported traffic, once every broker has reported.
+
+        Without a broker's report, the new plan could be worse for its traffic.
+        """
         new = changed(current.plan, reports) if len(reports) == brokers else None
         if new is None:
             return
