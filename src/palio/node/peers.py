@@ -334,7 +334,8 @@ class Peers:
             routing = core.settings.routing_with(neighbour.name)
             if edge_of(core.name, neighbour.name) in surplus:
                 if neighbour.link is not None:
-                    self._links.hang_up(neighbour.link, cycle_error(core.name, neighbour.name, routing))
+                    error = cycle_error(core.name, neighbour.name, routing)
+                    self._links.hang_up(neighbour.link, error)
                 self.end_neighbour(neighbour)
 
     def missed(self) -> list[Neighbour]:

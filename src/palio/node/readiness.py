@@ -15,7 +15,7 @@ fallback link ("found") can replace a configured one; a peer that dials this bro
 
 
 class Impediment(NamedTuple):
-    """A problem of a broker: a code for programs, a message with the remedy, the peers concerned."""
+    """A problem of a broker: a code for programs, a message with the remedy, and its peers."""
 
     code: str
     message: str

@@ -334,7 +334,7 @@ class ClientSession:
             self.stream = Stream()
             return []
         if not self.id or welcome.session != self.id:
-            raise IllegalMessage("the broker", "it resumes a session that is none")
+            raise IllegalMessage("the broker", "it resumes an unknown session")
         stream = self.stream
         if self._is_new:  # another program began it, so the counts start from the broker's
             stream.take_up(welcome.received)
