@@ -224,7 +224,7 @@ def test_a_set_that_stands_still_becomes_one_part(monkeypatch: pytest.MonkeyPatc
         for key in range(0, 200, 2):
             engine.bind(key, {"v": 7})
     batch = pa.record_batch({"x": range(10)})
-    monkeypatch.setattr(store, "REST_PAIRS", 2_500)
+    monkeypatch.setattr(store, "IDLE_MERGE_PAIRS", 2_500)
 
     def recent_rows() -> int:
         return index.explain_plan(10).recent
@@ -264,7 +264,9 @@ def test_a_small_set_becomes_one_part_once_single_events_cost_as_much(filters: i
     jobs.clear()
     index.bind(0, {"v": 7})
     assert index.explain_plan(1).recent == 1
-    enough = store.MERGED_PAIRS * (store.SMALL_MERGE + filters + 1) // store.SINGLE_PAIRS
+    enough = (
+        store.ROW_MERGE_PAIRS * (store.FIXED_MERGE_ROWS + filters + 1) // store.SINGLE_EVENT_PAIRS
+    )
     for _ in range(enough // 2):
         index.match_event({"x": 7})
     assert not jobs
@@ -280,7 +282,7 @@ def test_readers_never_see_half_a_change(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every filter matches exactly one row under any value, so that a torn read would show."""
-    monkeypatch.setattr(store, "REST_PAIRS", 2_000)
+    monkeypatch.setattr(store, "IDLE_MERGE_PAIRS", 2_000)
     warming.warm()
     values, filters = 20, 300
     with ThreadPoolExecutor(3) as pool:

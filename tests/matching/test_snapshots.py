@@ -133,7 +133,7 @@ def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
     monkeypatch.setattr(snapshots, "_compiled", compiling)
     monkeypatch.setattr(building, "joined", joining)
     monkeypatch.setattr(store, "CATCH_UP_WORK", 30)
-    monkeypatch.setattr(store, "MOST_WORK", 60)
+    monkeypatch.setattr(store, "WRITER_WORK", 60)
     monkeypatch.setattr(store, "MERGE_LAYERS", 12)
     monkeypatch.setattr(store, "SLICE_JOINED", 300)
     jobs: list[Any] = []

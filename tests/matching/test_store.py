@@ -124,7 +124,7 @@ def test_compiling_that_failed_is_asked_for_again(
     jobs: list[Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warming.warm()
-    monkeypatch.setattr(store, "CATCH_UP", 4)
+    monkeypatch.setattr(store, "CATCH_UP_CHANGES", 4)
     index = Index(jobs.append)
     for key in range(6):
         index.add(key, parsed("s = 'a'"))
@@ -146,7 +146,7 @@ def test_a_writer_compiles_if_the_spare_thread_does_not_keep_up(
     extra: int, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warming.warm()
-    monkeypatch.setattr(store, "MOST_WORK", 20)
+    monkeypatch.setattr(store, "WRITER_WORK", 20)
     index = Index(jobs.append)
     for key in range(10 + extra):  # each is two units of work
         index.add(key, parsed("s = 'a'"))
@@ -158,7 +158,7 @@ def test_without_kernels_a_writer_compiles_what_is_much(
     extra: int, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "ready", lambda: None)
-    monkeypatch.setattr(store, "MOST_WORK", 20)
+    monkeypatch.setattr(store, "WRITER_WORK", 20)
     index = Index(jobs.append)
     for key in range(10 + extra):  # each is two units of work
         index.add(key, parsed("s = 'a'"))
