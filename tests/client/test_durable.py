@@ -350,7 +350,7 @@ async def test_a_publisher_may_wait_until_all_homes_have_its_events() -> None:
 async def test_so_many_publications_of_a_session_wait_for_their_homes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(publishing, "MAX_PROMISES", 2)
+    monkeypatch.setattr(publishing, "MAX_PENDING_RECEIPTS", 2)
     async with Network("line:2") as net:
         ann = await net.connect("b2", name="ann")
         await (await ann.subscribe("x > 0", durable_name="orders")).settled()
@@ -361,9 +361,9 @@ async def test_so_many_publications_of_a_session_wait_for_their_homes(
             receipts.append(publisher.publish_nowait({"x": x}, durable="home"))
             await asyncio.sleep(0.1)
         (session,) = [
-            each for each in net.node("b1")._core.sessions.values() if each.promises["home"]
+            each for each in net.node("b1")._core.sessions.values() if each.pending_receipts["home"]
         ]
-        assert len(session.promises["home"]) == 3, "those that are refused need one place"
+        assert len(session.pending_receipts["home"]) == 3, "those that are refused need one place"
         net.heal("b1", "b2")
         found = await asyncio.gather(*receipts, return_exceptions=True)
         assert [type(each).__name__ for each in found] == ["PublishReceipt"] * 2 + [

@@ -131,7 +131,8 @@ class Core:
         self.awaiting_digest: dict[Neighbour, float] = {}
         """Neighbours whose `Digest` has not come yet, with the time of their handshake."""
         self.by_peer: dict[Peer, tuple[Session, int]] = {}
-        """By endpoint in the routing table: the session, and the key of a durable subscription."""
+        """By endpoint in the routing table: the session, and the key of a durable subscription; -1
+        for the endpoint of the session itself, which receives its live events."""
         self.settling = Settling(
             self.durability.cluster_state, self._send_wave, self._when_flushed, self.when_written
         )

@@ -138,7 +138,7 @@ class FailureDetector:
                 yield LEASE_STEPS
         core.durability.cluster_state.tick(core.at)
         core.flush_warnings()
-        self._publishing.times.keep()
+        self._publishing.times.store_if_due()
 
     def _report_losses(self) -> Iterator[int]:
         """Report to other brokers and to clients here that live events may have been lost, at most

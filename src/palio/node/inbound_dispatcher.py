@@ -128,7 +128,7 @@ class InboundDispatcher:
         is_admitted = first > 0 or self._publishing.admits(session, message)
         session.stream.begin(mark, max(first, end) if is_admitted else len(message.parcel))
         if is_admitted and first < end:
-            self._publishing.take(session, part_of(message, first, end))
+            self._publishing.accept(session, part_of(message, first, end))
 
     def _forward_part(self, neighbour: Neighbour, message: Forward, up_to: int | None) -> None:
         """Some rows of what a neighbour passes on."""

@@ -65,7 +65,7 @@ SHOWN_CHARS: Final = 80
 REASON_CHARS: Final = 500
 """The same for a reason that another broker gives."""
 
-MAX_PROMISES: Final = 1 << 16
+MAX_PENDING_RECEIPTS: Final = 1 << 16
 """Unacknowledged publications of one session: four times what a client within its window has in
 flight. Brokers that have to store them may be down for long, and each is held in memory."""
 

@@ -406,9 +406,9 @@ class Node:
             in_order = isinstance(state.party, Neighbour) and is_expendable
             self._links.close(link, Bye("closed", "the broker is going down", in_order))
         self._core.perform(self._core.durability.events.flush())
-        to_keep = self._publishing.times.to_keep()
-        if to_keep:
-            self._core.append(to_keep)
+        operations = self._publishing.times.unwritten()
+        if operations:
+            self._core.append(operations)
         return self._effects()
 
     # --- connections ---

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from math import inf
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -273,6 +273,17 @@ class Subscription(msgspec.Struct):
         return costed[2]
 
 
+STORED: Final = 0
+"""The ticket of a publication that is stored, and whose receipt waits for those before it."""
+
+
+class PendingReceipt(NamedTuple):
+    """A durable publication without an answer yet: its last number, and its ticket or `STORED`."""
+
+    last_seq: int
+    ticket: int
+
+
 class Session(PeerSession):
     """Hold a client's session: its subscriptions, its durables and its publications."""
 
@@ -316,8 +327,11 @@ class Session(PeerSession):
         """The endpoint from which it publishes, once it has (`PublisherEndpoints`)."""
         self.waves: dict[int, None] = {}
         """Waves through the network that answer its `Settle` requests once they return."""
-        self.promises: dict[StoredAt, deque[tuple[int, int]]] = {True: deque(), "home": deque()}
-        """Durable publications not yet answered: (last number, ticket or 0 when stored)."""
+        self.pending_receipts: dict[StoredAt, deque[PendingReceipt]] = {
+            True: deque(),
+            "home": deque(),
+        }
+        """Durable publications without an answer yet, in order."""
 
     def take_up(self, subscriptions: Mapping[int, Subscription]) -> None:
         """Add subscriptions under unused keys."""
