@@ -1,7 +1,7 @@
-"""Load the kernels: compile them, or take them from the cache on disk, and call each once.
+"""Load the kernels: compile them, or read them from the cache on disk.
 
-A program with a thread to spare calls `warm` there (this package starts none). While another
-process compiles, `warm` waits for it, and `warm_unless_busy` does not.
+A program that has another thread calls `warm` there (this package starts none). While another
+process compiles, `warm` waits for it; `warm_unless_busy` returns None.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ Submit: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Runs a job in another thread, such as the `submit` of an executor."""
 
 Load: TypeAlias = Callable[[], Any]
-"""Such a job: it loads the kernels."""
+"""A job that loads the kernels."""
 
 FALLBACK_PAIRS: Final = 1_000_000
-"""Without `submit`, this many pairs of event and filter are matched in Python before kernels are
-loaded; while another process compiles them, as many again before the next try."""
+"""Without `submit`, an index loads the kernels after it matched this many pairs of event and filter
+in Python. If another process is compiling them, it tries again after as many more."""
 
 BULK_FILTERS: Final = 4096
 """Without `submit`, kernels are loaded when more filters than this are added at once."""
 
 WARM_PAIRS: Final = 100_000
-"""With `submit`, it is asked to load them after this many pairs, those of all indexes of a process
-together: a small script never does..."""
+"""With `submit`, kernels are loaded after this many pairs in all indexes of a process together, so
+that a small script never loads them."""
 
 ADDED_PAIRS: Final = 400
-"""...and where filters count, too, as in a broker, the first batch after 250 of them finds the
-kernels there. A client may have thousands and receive next to nothing."""
+"""A broker also counts each added filter as 400 pairs, so that its kernels load after 250 filters,
+before the first events. Clients do not: one may have thousands of filters and few events."""
 
 
 def warm(progress: Progress | None = None) -> Kernels:
-    """Load all kernels: a minute of compiling the first time, a second from then on.
+    """Load all kernels: this takes a minute the first time, and a second from then on.
 
-    While another process compiles them this one waits, and then loads them.
+    While another process compiles them, wait for it and load the result.
     """
     kernels = load(_try_all, wait=True, progress=progress)
-    assert kernels is not None  # it has waited
+    assert kernels is not None  # only without `wait` it may be
     return kernels
 
 
 def warm_unless_busy(progress: Progress | None = None) -> Kernels | None:
-    """The same for callers that cannot wait for another process: None while that compiles."""
+    """Load all kernels; return None at once while another process compiles them."""
     return load(_try_all, wait=False, progress=progress)
 
 
@@ -70,11 +70,12 @@ class WarmUp:
     def __init__(self, submit: Submit | None, load: Load | None) -> None:
         self._submit = submit
         self._load = warm if load is None else load
+        # Only a broker gives a job of its own, which also loads the kernels of routing.
         self._counts_filters = load is not None
         self._pairs = 0
 
     def kernels(self, pairs: int) -> Kernels | None:
-        """The kernels, if they are there or worth waiting for when these pairs are matched."""
+        """Return the kernels if they are loaded, or worth loading to match so many pairs."""
         kernels = ready()
         if kernels is not None:
             return kernels
@@ -89,21 +90,22 @@ class WarmUp:
         return warm_unless_busy()
 
     def note_added(self) -> None:
-        """A filter was added, which counts as matching where that is wanted."""
+        """Count an added filter towards loading the kernels, in a broker."""
         if self._counts_filters:
             self.kernels(ADDED_PAIRS)
 
     def kernels_for_bulk(self, filters: int) -> Kernels | None:
-        """The kernels to lay out filters that are added at once, if they are there or worth
-        waiting for.
-        """
+        """Return the kernels if they are loaded, or worth loading to add so many filters."""
         if self._submit is None and filters > BULK_FILTERS:
             return ready() or warm_unless_busy()
         return ready()
 
 
 def _try_all(kernels: Kernels) -> None:
-    """Call every kernel on a row or two."""
+    """Call every kernel once, as numba compiles or reads a function at its first call.
+
+    The assertions check that what was compiled or read works on this machine.
+    """
     events = pa.record_batch({"x": [5, 6]})
     layer = _try_compiled(kernels, events)
     _try_programs(kernels, events)
@@ -123,7 +125,7 @@ def _try_all(kernels: Kernels) -> None:
 
 
 def _try_compiled(kernels: Kernels, events: pa.RecordBatch) -> CompiledLayer:
-    """Both plans, counting and routing on one row; returns its layer."""
+    """Match one row with both plans, count it and route it; return its layer."""
     ranges = ranges_of("x", Op.EQ, np.array([5]), None)
     assert ranges is not None
     layer = CompiledLayer.of(
@@ -143,7 +145,7 @@ def _try_compiled(kernels: Kernels, events: pa.RecordBatch) -> CompiledLayer:
 
 
 def _try_programs(kernels: Kernels, events: pa.RecordBatch) -> None:
-    """A destination with so many rows that it has a program."""
+    """Route to a destination with enough rows to have a program."""
     keys = np.arange(LEAST_ROWS)
     ranges = ranges_of("x", Op.EQ, keys, None)
     assert ranges is not None
@@ -154,7 +156,7 @@ def _try_programs(kernels: Kernels, events: pa.RecordBatch) -> None:
 
 
 def _try_texts(kernels: Kernels) -> None:
-    """One text test on a column of texts, and on one text."""
+    """Try one text test on a column of texts, and on a single text."""
     tests, codes = ColumnTests({0: TextTest(Op.SUFFIX, "a")}), np.zeros((1, 1), np.int32)
     tests.code(pa.array(["ba"]), np.zeros(1, np.int32), codes, kernels)
     assert codes.tolist() == [[1]]
@@ -163,7 +165,7 @@ def _try_texts(kernels: Kernels) -> None:
 
 
 def _try_boxes(kernels: Kernels) -> None:
-    """A box that holds another, and is inside it."""
+    """Compare two boxes, in both directions."""
     box, fitting, bounds = np.array([[1.0, 2.0, 0.0, 3.0, 4.0]]), np.zeros(1, np.int64), np.zeros(1)
     filed, indexed = (fitting, bounds, bounds), (fitting, box.reshape(1, 1, 5))
     for inside in (False, True):
@@ -171,7 +173,7 @@ def _try_boxes(kernels: Kernels) -> None:
 
 
 def _try_recent(recent: RecentLayer, events: pa.RecordBatch) -> None:
-    """Ask recent rows for answers without other layers."""
+    """Match, count and route with a recent layer alone."""
     codes = recent.codes_of(events)
     for repeated in (codes, np.repeat(codes, 16, axis=1)):
         assert recent.match(CodedBatch(repeated, events))[1].tolist()[:2] == [0, 1]

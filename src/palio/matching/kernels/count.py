@@ -1,11 +1,14 @@
-"""Kernels of the counting plan: count the events that each row admits, without their names.
+"""Kernels of the counting plan: count the events that each row admits, without listing which.
 
-Every row has a *pivot*: the most selective of its predicates, or nearly. Events are sorted by the
-code of the pivot's slot, so those that satisfy the pivot are together, and the row's other
-predicates are tested on those alone, 32 codes at a time. Rows whose pivots are of one slot share
-the sorting, and the columns of codes in its order.
+A *row* is a conjunction of predicates, and its *rank* the position of its total. A *slot* is an
+attribute, or a test of one, and a *code* the number of an event's value in it (`matching.coding`).
 
-Unsigned words are used as indices throughout, as in `kernels.bits`.
+Every row has a *pivot*: its most selective predicate, or nearly. Events are sorted by their code in
+the pivot's slot, so that those satisfying the pivot are contiguous. The row's other predicates are
+tested on these alone, 32 codes at a time. Rows with pivots in one slot share the sorting, and the
+columns of codes in its order.
+
+Indices are unsigned words throughout, as in `kernels.bits`.
 """
 
 from __future__ import annotations
@@ -37,32 +40,34 @@ _LANES = np.uint64(LANES)
 
 @compiled
 def count_ranges(codes: Integers, pivots: Pivots, tombstones: Words, totals: Longs) -> int:
-    """Add to `totals[rank]` the number of events that each row admits; return the number of vectors
-    of codes that were tested, by which the plan's cost is estimated.
+    """Add the number of events that each row admits to `totals[rank]`. Return the number of vectors
+    of codes tested, from which the cost of the plan is estimated.
     """
     order = np.zeros(CHUNK, np.uint16)
     ends = np.zeros(pivots.code_counts.max() + 2, np.int32)
-    # Short codes, as 32 fit one instruction; a vector may be loaded beyond the last event.
+    # Codes of 16 bits, as one instruction tests 32 of them. The last vector of a column may begin
+    # at its last event, so each column has a vector's length to spare.
     columns = np.zeros((np.diff(pivots.column_offsets).max(), CHUNK + LANES), np.uint16)
-    looked = 0
+    vectors_tested = 0
     for first in range(0, codes.shape[1], CHUNK):
         last = min(first + CHUNK, codes.shape[1])
         for group in range(len(pivots.slots)):
             _sort(codes[pivots.slots[group], first:last], pivots.code_counts[group], ends, order)
             slots = pivots.columns[pivots.column_offsets[group] : pivots.column_offsets[group + 1]]
-            for place, slot in enumerate(slots):
-                _arrange(codes[slot, first:last], order, columns[place])
-            looked += _count_rows(
+            for column, slot in enumerate(slots):
+                _arrange(codes[slot, first:last], order, columns[column])
+            vectors_tested += _count_rows(
                 pivots, pivots.row_offsets[group], pivots.row_offsets[group + 1], ends, columns,
                 tombstones, totals,
             )  # fmt: skip
-    return looked
+    return vectors_tested
 
 
 @compiled
 def _sort(coded: Integers, count: int, ends: Integers, order: Halves) -> None:
-    """Sort events by code; those with a code less than c are the first `ends[c]`."""
-    # Counted two places ahead: after the sums and the sort, `ends[c]` is where code c begins.
+    """Sort events by code; the first `ends[c]` have a code less than c."""
+    # A counting sort with counts two places ahead: after the sums, `ends[c + 1]` is where code c
+    # begins; sorting its events advances that to where code c + 1 begins.
     ends[: count + 2] = 0
     for event in range(word(len(coded))):
         ends[word(coded[event]) + _TWO] += 1
@@ -76,29 +81,35 @@ def _sort(coded: Integers, count: int, ends: Integers, order: Halves) -> None:
 
 @compiled
 def _arrange(coded: Integers, order: Halves, column: Halves) -> None:
-    """Write the codes of another slot in that order."""
-    for place in range(word(len(coded))):
-        column[place] = coded[word(order[place])]
+    """Write the codes of another slot in the order of the sorted events."""
+    for position in range(word(len(coded))):
+        column[position] = coded[word(order[position])]
 
 
 @inlined
 def _test(pivots: Any, test: Any, base: Any, stride: Any) -> Any:
-    """Return the address of a test's column, its first code, and the number of codes less one."""
+    """Return the address of a test's column, its first code and its width.
+
+    The width is the number of codes less one: a code passes if `code - first <= width`, unsigned.
+    """
     column = base + word(pivots.test_columns[test]) * stride
     return column, word(pivots.test_lows[test]), word(pivots.test_widths[test])
 
 
 @inlined
-def _met(one: Any, two: Any, more: Any, place: Any, pivots: Any, base: Any, stride: Any) -> Any:
-    """Find which of 32 events satisfy two tests, and further ones if any, a bit for each."""
-    at = place + place
-    bits = within(one[0] + at, one[1], one[2]) & within(two[0] + at, two[1], two[2])
+def _match_mask(
+    test_1: Any, test_2: Any, more: Any, position: Any, pivots: Any, base: Any, stride: Any
+) -> Any:
+    """Return a mask of the 32 events from a position on that pass two tests and those in `more`."""
+    offset = position + position  # in bytes
+    mask = within(test_1[0] + offset, test_1[1], test_1[2])
+    mask &= within(test_2[0] + offset, test_2[1], test_2[2])
     test, last = more
-    while bits and test < last:
+    while mask and test < last:
         column, low, width = _test(pivots, test, base, stride)
-        bits &= within(column + at, low, width)
+        mask &= within(column + offset, low, width)
         test += _ONE
-    return bits
+    return mask
 
 
 @compiled
@@ -113,27 +124,29 @@ def _count_rows(
 ) -> int:
     """Count the matches of a group's rows; return the number of vectors of codes tested."""
     base, stride = word(columns.ctypes.data), word(2 * columns.shape[1])
-    looked = _ZERO
+    vectors_tested = _ZERO
     for row in range(word(first_row), word(last_row)):
         rank = word(pivots.ranks[row])
-        place, end = word(ends[word(pivots.lows[row])]), word(ends[word(pivots.highs[row])])
-        if tombstones[rank >> _SHIFT] >> (rank & word(63)) & _ONE or place >= end:
+        position, end = word(ends[word(pivots.lows[row])]), word(ends[word(pivots.highs[row])])
+        if tombstones[rank >> _SHIFT] >> (rank & word(63)) & _ONE or position >= end:
             continue
         first, last = word(pivots.test_offsets[row]), word(pivots.test_offsets[row + _ONE])
-        if first == last:  # the pivot is the only predicate: its events are known without a test
-            totals[rank] += end - place
+        if first == last:  # the pivot is the only predicate, and all these events satisfy it
+            totals[rank] += end - position
             continue
-        looked += ((end - place + _LANES - _ONE) // _LANES) * (last - first)
-        one = _test(pivots, first, base, stride)
-        # Most rows have two further tests or one; the same one twice spares a branch.
-        two = _test(pivots, min(first + _ONE, last - _ONE), base, stride)
+        vectors_tested += ((end - position + _LANES - _ONE) // _LANES) * (last - first)
+        # Most rows have one or two tests beside the pivot. A single one is made twice, as that is
+        # cheaper than a branch.
+        test_1 = _test(pivots, first, base, stride)
+        test_2 = _test(pivots, min(first + _ONE, last - _ONE), base, stride)
         more = (first + _TWO, last)
         count = _ZERO
-        while place + _LANES <= end:
-            count += ones_in(_met(one, two, more, place, pivots, base, stride))
-            place += _LANES
-        if place < end:  # the last vector also has events beyond the pivot's
-            some = (_ONE << (end - place)) - _ONE
-            count += ones_in(_met(one, two, more, place, pivots, base, stride) & some)
+        while position + _LANES <= end:
+            count += ones_in(_match_mask(test_1, test_2, more, position, pivots, base, stride))
+            position += _LANES
+        if position < end:  # the last vector also has events that do not satisfy the pivot
+            valid = (_ONE << (end - position)) - _ONE
+            mask = _match_mask(test_1, test_2, more, position, pivots, base, stride)
+            count += ones_in(mask & valid)
         totals[rank] += count
-    return int(looked)
+    return int(vectors_tested)
