@@ -1,4 +1,9 @@
-"""`BaseBus`: what `Bus` and `Client` have in common: a dispatcher, an upstream, and handlers."""
+"""`BaseBus`, the common base of `Bus` and `Client`: requests, subscriptions, attached subscribers.
+
+Its dispatcher matches events to subscriptions in this process; its upstream is the connection to a
+broker, if there is one. Every change of a subscription takes effect in the dispatcher first, and
+then waits for the reply of the upstream.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +42,7 @@ AnyUpstream = TypeVar("AnyUpstream", bound=Upstream)
 
 
 class BaseBus(Generic[AnyUpstream]):
-    """The base of buses and clients."""
+    """The operations that an embedded bus and a client of brokers share."""
 
     def __init__(
         self, dispatcher: Dispatcher, upstream: AnyUpstream, *, reorder_timeout: float | None
@@ -46,10 +51,11 @@ class BaseBus(Generic[AnyUpstream]):
         self._upstream: Final = upstream
         self._affinity: Final = LoopAffinity(type(self).__name__)
         self._reorder_timeout: Final = reorder_timeout
-        """How long patterns wait for events that were overtaken, unless a subscription sets it;
-        None: as it turns out."""
+        """The seconds for which patterns wait for reordered events, unless a subscription sets its
+        own; None: adapt to the observed reordering."""
         self._attached: dict[int, Attached] = {}
-        """By the identity of the subscriber, which each keeps alive: it may be unhashable."""
+        """By `id` of the subscriber, which may be unhashable. `Attached` keeps the subscriber
+        alive, so no other object gets that id."""
         self._closed = False
 
     @abstractmethod
@@ -90,17 +96,17 @@ class BaseBus(Generic[AnyUpstream]):
         self, event: Mapping[str, Any], filter: Filter | Pattern, values: Bindings
     ) -> Event:
         options = SubscriptionOptions(max_events=1, reorder_timeout=self._reorder_timeout)
-        registration, reply = self._announced(filter, values, 1, options)
+        registration, reply = self._register(filter, values, 1, options)
         try:
             replies: Subscription = await self._in_force(registration, reply, replace_covered=False)
-            with suppress(Unsettled):  # no reply can come from there anyway
+            with suppress(Unsettled):  # no reply can come from unreachable brokers anyway
                 await self._upstream.settled(0.0)
             await self.publish(event)
             return await replies.receive()
         finally:
             registration.abandon()
 
-    def _announced(
+    def _register(
         self,
         filter: Filter | Pattern,
         values: Bindings,
@@ -108,8 +114,9 @@ class BaseBus(Generic[AnyUpstream]):
         options: SubscriptionOptions,
         text: str = "",
     ) -> tuple[Registration, PendingReply]:
-        """A new subscription, and when it is in force. `text` is what its filter was read from, if
-        it was.
+        """Register a new subscription; return it, and the pending reply of the upstream.
+
+        `text` is the source of its filter, if it was parsed: the filter need not be formatted.
         """
         self._check_open()
         check_on_gap(options.on_gap)
@@ -124,14 +131,15 @@ class BaseBus(Generic[AnyUpstream]):
     async def _in_force(
         self, registration: Registration, reply: PendingReply, *, replace_covered: bool
     ) -> Subscription[Any]:
-        """The handle of a new subscription, once it is in force and, for `replace_covered`, those
-        that it covers have ended.
+        """Wait until a new subscription is in force; return its handle.
+
+        With `replace_covered`, also end the subscriptions that it covers.
         """
         try:
             if reply is not None:
                 await reply
             if replace_covered:
-                await self._end_covered(registration.bound, but=registration)
+                await self._end_covered(registration.bound, except_for=registration)
         except BaseException:
             registration.abandon()
             raise
@@ -148,9 +156,10 @@ class BaseBus(Generic[AnyUpstream]):
 
         Their pending events are discarded; `delete` ends durable ones for good.
 
-        A pattern ends patterns of as many steps, each covered by its own. Handlers of subscribers
-        stay (`detach`). Under an identity it also ends subscriptions of the identity's other
-        clients, handlers too: they receive their backlog and then `SubscriptionEnded`.
+        A pattern covers patterns of the same length if each of its steps covers the step at the
+        same position. Handlers of attached subscribers are kept (`detach` ends them). A client with
+        an identity also ends the subscriptions and handlers of the identity's other clients: those
+        receive their backlog and then `SubscriptionEnded`.
         """
         self._check_open()
         parsed, given = as_filter(filter), given_params(params)
@@ -158,7 +167,11 @@ class BaseBus(Generic[AnyUpstream]):
         return await self._end_covered(parsed.bind(given), delete=delete)
 
     async def _end_covered(
-        self, wide: Filter | Pattern, *, delete: bool = False, but: Registration | None = None
+        self,
+        general: Filter | Pattern,
+        *,
+        delete: bool = False,
+        except_for: Registration | None = None,
     ) -> int:
         attached = self._attached.values()
         handled = {
@@ -166,32 +179,32 @@ class BaseBus(Generic[AnyUpstream]):
             for subscriber in attached
             for registration in subscriber.registrations
         }
-        over = [
+        covered = [
             registration
             for registration in self._dispatcher
             if registration.number not in handled
-            and registration is not but
-            and covers_subscription(wide, registration.bound)
+            and registration is not except_for
+            and covers_subscription(general, registration.bound)
         ]
-        reply = []
-        for registration in over:
-            reply.append(registration.leave(delete=delete))
+        replies = []
+        for registration in covered:
+            replies.append(registration.leave(delete=delete))
             registration.queue.discard(registration)
-        await _all_replies(reply)
-        return len(over) + await self._upstream.cancel(wide, delete=delete)
+        await _all_replies(replies)
+        return len(covered) + await self._upstream.cancel(general, delete=delete)
 
     async def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
-        """Subscribe every `@on` handler of a subscriber, and run them as events come; its `@event`
-        methods publish here.
+        """Subscribe every `@on` handler of a subscriber, and run it for each event received. Its
+        `@event` methods publish here.
         """
         self._check_open()
         if not isinstance(subscriber, Subscriber):
-            raise InvalidInput(_no_subscriber(subscriber))
+            raise InvalidInput(_not_a_subscriber(subscriber))
         options = SubscriptionOptions(reorder_timeout=self._reorder_timeout)
         register = partial(self._dispatcher.register, options=options)
         attached = Attached(subscriber, register, self.publish)
         self._attached[id(subscriber)] = attached
-        attached.task.add_done_callback(lambda _: self._ended(id(subscriber), attached))
+        attached.task.add_done_callback(lambda _: self._forget(id(subscriber), attached))
         try:
             await _all_replies([registration.announce() for registration in attached.registrations])
         except BaseException:
@@ -199,14 +212,14 @@ class BaseBus(Generic[AnyUpstream]):
             raise
         return subscriber
 
-    def _ended(self, subscriber: int, attached: Attached) -> None:
+    def _forget(self, subscriber: int, attached: Attached) -> None:
         if self._attached.get(subscriber) is attached:
             del self._attached[subscriber]
 
     async def detach(self, subscriber: Subscriber) -> None:
         """Let a subscriber's handlers process their backlog, then unsubscribe them.
 
-        Called from a handler it does not wait: that handler has to return first.
+        Called from a handler, it does not wait: that handler has to return first.
         """
         attached = self._attached.get(id(subscriber))
         if attached is not None:
@@ -221,13 +234,16 @@ class BaseBus(Generic[AnyUpstream]):
         self._closed = True
         self._dispatcher.end()
         for attached in self._attached.values():
-            if not attached.registrations:
+            if not attached.registrations:  # no end of a subscription will end its task
                 attached.stop()
-        await self._wait_for([subscriber.task for subscriber in self._attached.values()])
+        await self._wait_for([attached.task for attached in self._attached.values()])
 
     async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
-        here = asyncio.current_task()
-        if tasks and all(subscriber.task is not here for subscriber in self._attached.values()):
+        """Wait for the tasks of subscribers, unless one of them is the caller: it would wait for
+        itself.
+        """
+        current = asyncio.current_task()
+        if tasks and all(attached.task is not current for attached in self._attached.values()):
             await asyncio.wait(tasks)
 
     def _check_open(self) -> None:
@@ -252,18 +268,18 @@ class BaseBus(Generic[AnyUpstream]):
         return f"<{type(self).__name__} with {len(self._dispatcher)} subscriptions>"
 
 
-async def _all_replies(announced: Iterable[PendingReply]) -> None:
-    """Wait for all answers; the first refusal is raised, with the others as its notes."""
-    waiting = [reply for reply in announced if reply is not None]
-    answers = await asyncio.gather(*waiting, return_exceptions=True)
-    refusals = [answer for answer in answers if isinstance(answer, BaseException)]
+async def _all_replies(replies: Iterable[PendingReply]) -> None:
+    """Wait for all replies; raise the first refusal, with the others as its notes."""
+    pending = [reply for reply in replies if reply is not None]
+    results = await asyncio.gather(*pending, return_exceptions=True)
+    refusals = [result for result in results if isinstance(result, BaseException)]
     if refusals:
         for other in refusals[1:]:
             refusals[0].add_note(f"and: {other}")
         raise refusals[0]
 
 
-def _no_subscriber(given: object) -> str:
+def _not_a_subscriber(given: object) -> str:
     if isinstance(given, type) and issubclass(given, Subscriber):
         return f"attach takes an object, not its class; write attach({given.__name__}())"
     return f"attach takes a palio.Subscriber, not {type(given).__name__}"

@@ -111,7 +111,7 @@ class Bus(BaseBus[Upstream]):
         parsed = as_filter(filter)
         read = check_as(as_, is_pattern=isinstance(parsed, Pattern))
         options = SubscriptionOptions(on_gap, max_events=max_events, read=read)
-        registration, reply = self._announced(parsed, given_params(params), queue_size, options)
+        registration, reply = self._register(parsed, given_params(params), queue_size, options)
         return await self._in_force(registration, reply, replace_covered=replace_covered)
 
     async def publish(

@@ -456,8 +456,8 @@ class Client(BaseBus[BrokerUpstream]):
             read=check_as(as_, is_pattern=isinstance(parsed, Pattern)),
         )
         text = filter if isinstance(filter, str) else ""
-        announce = partial(self._announced, parsed, given, queue_size, options, text)
-        registration, reply = announce()
+        register = partial(self._register, parsed, given, queue_size, options, text)
+        registration, reply = register()
         try:
             subscription = await self._in_force(
                 registration, reply, replace_covered=replace_covered
@@ -466,7 +466,7 @@ class Client(BaseBus[BrokerUpstream]):
             if not error.url:
                 raise
             await self.move(error.url)
-            registration, reply = announce()
+            registration, reply = register()
             subscription = await self._in_force(
                 registration, reply, replace_covered=replace_covered
             )

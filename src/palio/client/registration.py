@@ -18,7 +18,7 @@ from palio.client.assembling import Assembling
 from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
 from palio.client.events import Event, Gap, LateGap
 from palio.client.sequences import composite
-from palio.client.subscribing import check_values, frozen
+from palio.client.subscribing import check_values, freeze_params
 from palio.client.typed import Reader
 from palio.client.upstream import PendingReply, Upstream, log_refusal
 from palio.errors import HandlerFailed, InvalidEvent, InvalidFilter, PalioError
@@ -77,7 +77,7 @@ class Registration:
     ) -> None:
         self.number = number
         self.what = filter
-        self.values = frozen(values)
+        self.values = freeze_params(values)
         check_values(filter, self.values)
         self.matcher = matcher
         self.queue = queue
@@ -155,7 +155,7 @@ class Registration:
 
     def changed(self, values: Bindings) -> dict[str, Any]:
         """All values with some of them changed, refused if the filter cannot use them."""
-        changed = {**self.values, **frozen(values)}
+        changed = {**self.values, **freeze_params(values)}
         check_values(self.what, changed)
         check_kept(self.values, changed)
         return changed

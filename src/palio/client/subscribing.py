@@ -1,4 +1,8 @@
-"""Checks and converts the arguments of `subscribe` and `update`: filters, values of parameters."""
+"""Check and convert arguments that several methods of the client API share.
+
+They are filters, values of parameters and options: of `subscribe`, `update`, `replace` and
+`publish`. They are checked at the call, where the caller can see its mistake.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ _NO_COLLECTIONS: Final = (str, bytes, bytearray, memoryview)
 
 
 class BusOptions(TypedDict, total=False):
-    """The options of `Bus.subscribe`, which it explains."""
+    """The options of `Bus.subscribe`; its docstring explains them."""
 
     queue_size: int
     max_events: int | None
@@ -29,7 +33,7 @@ class BusOptions(TypedDict, total=False):
 
 
 class ClientOptions(BusOptions, total=False):
-    """The options of `Client.subscribe`, which it explains."""
+    """The options of `Client.subscribe`; its docstring explains them."""
 
     durable_name: str
     retention: float
@@ -42,12 +46,12 @@ class ClientOptions(BusOptions, total=False):
     match_at: Literal["client", "brokers"]
 
 
-_NONE: Final[dict[str, Any]] = {}
-"""The values of all subscriptions without parameters."""
+_NO_PARAMS: Final[dict[str, Any]] = {}
+"""Shared by all subscriptions without parameters, to save memory."""
 
 
 def as_filter(filter: str | Filter | Pattern, taker: str = "a subscription") -> Filter | Pattern:
-    """A filter from its text, or as it is."""
+    """Parse the text of a filter or pattern; return a parsed one as it is."""
     if isinstance(filter, str):
         return parse(filter)
     if isinstance(filter, Filter | Pattern):
@@ -56,16 +60,16 @@ def as_filter(filter: str | Filter | Pattern, taker: str = "a subscription") -> 
 
 
 def given_params(params: Mapping[str, Any] | None) -> Bindings:
-    """The values of parameters that were given in a mapping, if any.
+    """Return the values of parameters given as a mapping, or none.
 
     >>> given_params({"limit": 10}), given_params(None)
     ({'limit': 10}, {})
     """
-    return merged_values(params, _NONE)
+    return merged_values(params, _NO_PARAMS)
 
 
 def merged_values(values: Bindings | None, named: Bindings) -> Bindings:
-    """The values of parameters that were given in a mapping, by name, or both; each of them once.
+    """Merge values of parameters given in a mapping with those given by name; refuse duplicates.
 
     >>> merged_values({"values": 1}, {"limit": 10})
     {'values': 1, 'limit': 10}
@@ -77,25 +81,29 @@ def merged_values(values: Bindings | None, named: Bindings) -> Bindings:
             f"values of parameters are a mapping, such as {{'values': {values!r:.40}}}, "
             f"not {type(values).__name__}"
         )
-    twice = sorted(values.keys() & named.keys())
-    if twice:
+    duplicates = sorted(values.keys() & named.keys())
+    if duplicates:
         raise InvalidBinding(
-            f"parameter :{twice[0]} is given by name and in the mapping; give it once",
-            name=twice[0],
+            f"parameter :{duplicates[0]} is given by name and in the mapping; give it once",
+            name=duplicates[0],
         )
     return {**values, **named}
 
 
-def frozen(values: Bindings) -> dict[str, Any]:
-    """Values as they travel, which nobody can change behind a subscription's back: scalars of
-    numpy, enumerations and other subclasses become plain values, collections tuples of them.
+def freeze_params(values: Bindings) -> dict[str, Any]:
+    """Copy values of parameters into immutable ones that can be sent to a broker.
+
+    Scalars of numpy, enumerations and other subclasses become plain values; collections become
+    tuples of these. So the application cannot change the values of a subscription by accident.
     """
-    return {name: _plain(name, value) for name, value in values.items()} if values else _NONE
+    return {name: _plain(name, value) for name, value in values.items()} if values else _NO_PARAMS
 
 
 def _plain(name: str, value: object) -> Any:
-    """Refuse what is no value now, and not when it is to be sent. None and other collections are
-    for the filter to refuse, whose error names what it takes instead.
+    """Validate and convert a scalar here, at the call, and not only when it is sent.
+
+    None and unsupported collections pass: the filter refuses them with a better error message,
+    which names the type that it expects.
     """
     if isinstance(value, tuple | list | set | frozenset):
         return tuple([_plain(name, item) for item in value])
@@ -104,7 +112,7 @@ def _plain(name: str, value: object) -> Any:
 
 
 def check_values(filter: Filter | Pattern, values: Bindings) -> None:
-    """Refuse values that a filter has no parameter for, lacks or cannot use."""
+    """Refuse unknown parameters, missing ones, and values that the filter cannot use."""
     if not values and not filter.variables:
         return
     unknown = sorted(set(values) - filter.variables)
@@ -117,7 +125,7 @@ def check_values(filter: Filter | Pattern, values: Bindings) -> None:
 
 
 def check_stored_at(durable: object) -> None:
-    """Refuse what names no place where events can be stored.
+    """Validate `publish(durable=)`.
 
     >>> check_stored_at(True), check_stored_at("home")
     (None, None)
@@ -130,7 +138,7 @@ def check_stored_at(durable: object) -> None:
 
 
 def check_max_events(count: object) -> None:
-    """Refuse what is no number of events to receive.
+    """Validate `max_events=`.
 
     >>> check_max_events(None), check_max_events(1)
     (None, None)
@@ -143,7 +151,7 @@ def check_max_events(count: object) -> None:
 
 
 def check_attempts(count: object) -> int:
-    """Refuse what is no number of attempts; 0 is for any number.
+    """Validate and return `max_attempts=`; 0 means no limit.
 
     >>> check_attempts(5)
     5
@@ -154,7 +162,7 @@ def check_attempts(count: object) -> int:
 
 
 def check_on_gap(on_gap: object) -> None:
-    """Refuse what cannot be called with a gap, or would never run."""
+    """Validate `on_gap=`; a coroutine function would never be awaited."""
     if on_gap is None:
         return
     if not callable(on_gap):
@@ -166,7 +174,7 @@ def check_on_gap(on_gap: object) -> None:
 def check_match_at(
     place: object, filter: Filter | Pattern, reorder_timeout: float | None, durable_name: str
 ) -> bool:
-    """True if brokers are to assemble a pattern; refuse it where that has no meaning.
+    """Validate `match_at=`; return True if brokers are to assemble the pattern.
 
     >>> check_match_at("brokers", parse("a = 1 THEN b = 1"), None, "")
     True
@@ -191,9 +199,9 @@ def check_match_at(
 
 
 def check_offer_timeout(seconds: float | None, filter: object, durable_name: str) -> None:
-    """Refuse what is no time, or is not for such a subscription.
+    """Validate `offer_timeout=`, which is for filters that are not durable.
 
-    >>> check_offer_timeout(None, "whatever it is", "")
+    >>> check_offer_timeout(None, "any filter", "")
     """
     if seconds is None:
         return

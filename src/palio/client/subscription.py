@@ -1,4 +1,8 @@
-"""`Subscription`: the application's handle on a subscription."""
+"""`Subscription`, the application's handle on a subscription: receive events and change the filter.
+
+`SubscriptionView` shows the state of its `Registration`. A change applies here at once, and is
+rolled back if the broker refuses it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ import pyarrow as pa
 
 from palio.client.events import Event, Gap
 from palio.client.registration import Registration
-from palio.client.subscribing import as_filter, check_values, frozen, merged_values
+from palio.client.subscribing import as_filter, check_values, freeze_params, merged_values
 from palio.client.upstream import PendingReply, Upstream, is_refusal, log_refusal
 from palio.errors import Closed, InvalidEvent, PalioError
 from palio.model import html
@@ -31,10 +35,10 @@ if TYPE_CHECKING:
     Received = TypeVarWithDefault("Received", default=Event)
 else:
     Received = TypeVar("Received")
-"""What a subscription receives: events, unless `as_=` says otherwise."""
+"""The type of the objects received: `Event`, unless `as_=` sets another."""
 
 SETTLE_TIMEOUT_S: Final = 5.0
-"""How long `settled` waits for brokers that are not reached: a network that forms is whole soon."""
+"""How long `settled` waits for unreachable brokers: a starting network is connected by then."""
 
 
 class SubscriptionView:
@@ -47,7 +51,7 @@ class SubscriptionView:
 
     @property
     def filter(self) -> Filter | Pattern:
-        """The filter or pattern that it receives events of."""
+        """The filter or pattern whose events it receives."""
         return self._registration.what
 
     @property
@@ -57,12 +61,12 @@ class SubscriptionView:
 
     @property
     def revision(self) -> int:
-        """Counts changes of filter and parameters."""
+        """The number of changes of filter and parameters so far."""
         return self._registration.version
 
     @property
     def durable_name(self) -> str:
-        """The name under which it outlives its session; empty for one that does not."""
+        """The name of a durable subscription, which outlives its session; otherwise empty."""
         return self._registration.durable
 
     @property
@@ -73,7 +77,7 @@ class SubscriptionView:
 
     @property
     def is_closed(self) -> bool:
-        """True if it receives no new events; those that wait may still be taken."""
+        """True if it receives no new events; pending ones can still be received."""
         return self._registration.closed
 
     @property
@@ -83,32 +87,32 @@ class SubscriptionView:
 
     @property
     def queue_size(self) -> int:
-        """Events that its queue holds; beyond, the oldest are lost."""
+        """The maximum of events in its queue; when it is full, the oldest are dropped."""
         return self._registration.queue.queue_size
 
     @property
     def stale(self) -> int:
-        """Events left out because they no longer matched when they were taken."""
+        """Events left out because the filter or its parameters had changed since they arrived."""
         return self._registration.spurious
 
     @property
     def invalid(self) -> int:
-        """Events left out because they cannot be read as the type that was given as `as_=`."""
+        """Events left out because they do not fit the type given as `as_=`."""
         return self._registration.invalid
 
     @property
     def expired(self) -> int:
-        """Events left out because the time that their publisher gave them (`ttl=`) had run out."""
+        """Events left out because they had expired (`ttl=` of their publisher)."""
         return self._registration.expired
 
     @property
     def dropped(self) -> int:
-        """Events of all gaps reported: it fell behind, or they came too late for its pattern."""
+        """Events of all gaps reported: lost as the consumer was slow, or too late for a pattern."""
         return self._registration.lost
 
     @property
     def late(self) -> int:
-        """Events that came too late for the pattern and took no part, counted as they come."""
+        """Events that came too late for the pattern and were left out, counted on arrival."""
         return self._registration.late
 
     @property
@@ -134,23 +138,25 @@ class Subscription(SubscriptionView, Generic[Received]):
         async for event in subscription: ...
         async for batch in subscription.batches(): ...
 
-    It receives events, or the objects that `as_=` makes of them. An event that does not fit is left
+    It receives events, or objects of the type `as_=`. An event that does not fit the type is left
     out, acknowledged and counted (`invalid`), and the first one is logged.
 
     One consumer at a time. `update` changes parameters, `replace` the filter; both keep the
     identity and the backlog, less events that no longer match.
 
-    Events of a durable subscription are to be acknowledged. Automatically that happens when the
-    consumer asks for the next event or batch, for all that it was given before, and when it leaves
-    `async with subscription` without an error. With `ack="manual"` the consumer does it:
-    `event.ack()`, or `subscription.ack()` for all that was taken.
+    The consumer has to acknowledge the events of a durable subscription. By default, asking for the
+    next event or batch acknowledges all received before, and so does leaving
+    `async with subscription` without an error. With `ack="manual"` the consumer itself calls
+    `event.ack()`, or `subscription.ack()` for all received so far.
     """
 
-    def __init__(self, registration: Registration, upstream: Upstream, home: LoopAffinity) -> None:
+    def __init__(
+        self, registration: Registration, upstream: Upstream, affinity: LoopAffinity
+    ) -> None:
         super().__init__(registration)
         self._queue = registration.queue
         self._upstream = upstream
-        self._affinity = home
+        self._affinity = affinity
 
     def _check_open(self) -> None:
         if self.is_closed:
@@ -162,60 +168,62 @@ class Subscription(SubscriptionView, Generic[Received]):
     async def update(self, values: Bindings | None = None, /, **named: Any) -> None:
         """Change parameters, all of them at once: `await sub.update(limit=20.0)`.
 
-        A value that the filter cannot use, or of another kind than before, is refused, and then
-        none is changed.
+        If the filter cannot use a value, or its kind differs from the one before, the update is
+        refused and no parameter changes.
         """
         self._check_open()
         registration, values = self._registration, merged_values(values, named)
         changed, before = registration.changed(values), registration.values
         reply = registration.update(changed)
-        await _answered(reply, partial(self._take_back, values, changed, before))
+        await _confirmed(reply, partial(self._roll_back, values, changed, before))
 
-    def _take_back(self, refused: Iterable[str], changed: Bindings, before: Bindings) -> None:
-        """The broker refused values that were in force here: those of before count again, where
-        nobody has changed them since.
-        """
+    def _roll_back(self, refused: Iterable[str], changed: Bindings, before: Bindings) -> None:
+        """Restore each parameter that the broker refused, unless it was changed again meanwhile."""
         registration = self._registration
-        now = registration.values
-        again = {name: before[name] for name in refused if now.get(name) == changed[name]}
+        current = registration.values
+        restored = {name: before[name] for name in refused if current.get(name) == changed[name]}
         if not registration.closed:
-            log_refusal(registration.update({**now, **again}))
+            log_refusal(registration.update({**current, **restored}))
 
     def assign(self, values: Bindings) -> None:
-        """`update` for callers that are not coroutines; it takes effect at once."""
+        """Change parameters at once, as `update` does, but without waiting for the broker.
+
+        It is for callers that are not coroutines. If the broker refuses, the values are restored
+        and the refusal is logged, not raised.
+        """
         self._check_open()
         registration = self._registration
         changed, before = registration.changed(values), registration.values
         reply = registration.update(changed)
-        log_refusal(reply, partial(self._take_back, values, changed, before))
+        log_refusal(reply, partial(self._roll_back, values, changed, before))
 
     async def replace(
         self, filter: str | Filter | Pattern, values: Bindings | None = None, /, **named: Any
     ) -> None:
-        """Change the filter from now on, under the same identity.
+        """Change the filter of this subscription; its queue and durable name stay.
 
-        Parameters that the new filter has too keep their values unless they are given. A pattern
-        starts over.
+        Parameters that the new filter shares with the old keep their values, unless they are given.
+        A pattern starts over.
         """
         self._check_open()
         registration, parsed = self._registration, as_filter(filter)
-        kept = {name: value for name, value in self.params.items() if name in parsed.variables}
-        changed = {**kept, **frozen(merged_values(values, named))}
+        shared = {name: value for name, value in self.params.items() if name in parsed.variables}
+        changed = {**shared, **freeze_params(merged_values(values, named))}
         check_values(parsed, changed)
         before, before_values = registration.what, registration.values
         reply = registration.replace(parsed, changed)
 
-        def take_back() -> None:
+        def roll_back() -> None:
             if registration.what is parsed and not self.is_closed:
                 log_refusal(registration.replace(before, before_values))
 
-        await _answered(reply, take_back)
+        await _confirmed(reply, roll_back)
 
     async def settled(self, timeout: float = SETTLE_TIMEOUT_S) -> None:  # noqa: ASYNC109  # brokers are named at its end
         """Return when the subscription is in force wherever events are published.
 
-        In one process that is at once. On a network `Unsettled` names brokers that could not be
-        reached within `timeout` seconds; it will be in force there once they are back.
+        In one process that is at once. On a network, `Unsettled` names the brokers that could not
+        be reached within `timeout` seconds; they apply it once they are back.
         """
         self._check_open()
         await self._upstream.settled(timeout)
@@ -223,13 +231,13 @@ class Subscription(SubscriptionView, Generic[Received]):
     async def unsubscribe(self) -> None:
         """Receive nothing more; pending events are discarded.
 
-        A durable subscription stays at its broker, which keeps its events until its name is
-        subscribed to again; `delete` ends it for good.
+        The broker keeps a durable subscription, and stores its events for the next `subscribe` with
+        its name; `delete` ends it for good.
         """
         await self._leave(delete=False)
 
     async def delete(self) -> None:
-        """Unsubscribe; a durable subscription is over, and its broker keeps nothing for it."""
+        """Unsubscribe, and delete a durable subscription and its stored events from the broker."""
         await self._leave(delete=True)
 
     async def _leave(self, *, delete: bool) -> None:
@@ -241,11 +249,11 @@ class Subscription(SubscriptionView, Generic[Received]):
     # --- receiving ---
 
     async def receive(self, timeout: float | None = None) -> Received:  # noqa: ASYNC109  # as SyncSubscription has it
-        """The next event; `Closed` when there will be none, `TimeoutError` after so many seconds.
+        """Return the next event. Raise `Closed` at the end, `TimeoutError` after `timeout` seconds.
 
-        An event that comes just then waits for the next call.
+        An event that arrives at the timeout is not lost: the next call returns it.
         """
-        self._next_asked()
+        self._before_receive()
         return await _within(timeout, self._received())
 
     async def _received(self) -> Received:
@@ -261,14 +269,14 @@ class Subscription(SubscriptionView, Generic[Received]):
             else:
                 return received
 
-    def _next_asked(self) -> None:
-        if not self._queue.waiting:  # it will wait, and is to be woken
+    def _before_receive(self) -> None:
+        if not self._queue.waiting:  # the caller will wait, and another loop could not wake it
             self._affinity.check()
         if self._registration.is_automatic:
             self._registration.receipts.finish()
 
     def ack(self, event: Event | None = None) -> None:
-        """Acknowledge an event, or all that were taken."""
+        """Acknowledge an event, or all received so far."""
         if event is not None:
             event.ack()
         else:
@@ -283,7 +291,7 @@ class Subscription(SubscriptionView, Generic[Received]):
             yield received
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
-        """Events as record batches, with `$seq` and `$time` beside their attributes."""
+        """Yield events as record batches, with `$seq` and `$time` beside their attributes."""
         while True:
             try:
                 batch = await self.receive_batch()
@@ -294,7 +302,7 @@ class Subscription(SubscriptionView, Generic[Received]):
     async def parcels(self) -> AsyncIterator[Parcel]:
         """Yield batches with their publishers, as each publisher numbers its own events."""
         while True:
-            self._next_asked()
+            self._before_receive()
             try:
                 publisher, batch = await self._queue.take_batch()
             except Closed:
@@ -302,25 +310,25 @@ class Subscription(SubscriptionView, Generic[Received]):
             yield Parcel(publisher, batch)
 
     async def receive_batch(self, timeout: float | None = None) -> pa.RecordBatch:  # noqa: ASYNC109  # as `receive`
-        """The next batch; `Closed` when there will be none, `TimeoutError` after so many seconds.
+        """Return the next batch. Raise `Closed` at the end, `TimeoutError` after `timeout` seconds.
 
-        A batch that comes just then waits for the next call.
+        A batch that arrives at the timeout is not lost: the next call returns it.
         """
-        self._next_asked()
+        self._before_receive()
         _, batch = await _within(timeout, self._queue.take_batch())
         return batch
 
     async def to_arrow(self, timeout: float = 0.0) -> pa.Table:  # noqa: ASYNC109  # as `receive`
-        """All pending events, and those that come within so many seconds, as one table."""
-        taken: list[pa.RecordBatch] = []
+        """Return all pending events, and those received within `timeout` seconds, as one table."""
+        batches: list[pa.RecordBatch] = []
         with suppress(TimeoutError, Closed):
             async with asyncio.timeout(timeout):
                 while True:
-                    taken.append(await self.receive_batch())
-        return table_of(taken)
+                    batches.append(await self.receive_batch())
+        return table_of(batches)
 
     async def to_pandas(self, timeout: float = 0.0) -> Any:  # noqa: ASYNC109  # as `receive`
-        """The same as a DataFrame of pandas."""
+        """Return `to_arrow` as a DataFrame of pandas."""
         return (await self.to_arrow(timeout)).to_pandas()
 
     async def __aenter__(self) -> Self:
@@ -328,13 +336,15 @@ class Subscription(SubscriptionView, Generic[Received]):
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._next_asked()
+            self._before_receive()
         await self.unsubscribe()
 
 
 async def _within(seconds: float | None, taking: Coroutine[Any, Any, Taken]) -> Taken:
-    """Await what is taken from a queue, so many seconds long. Without a limit no loop is needed:
-    `SyncSubscription` takes the rest of a closed bus without one.
+    """Await an event or batch of a queue, with a time limit if one is given.
+
+    Without a limit no event loop is needed: `SyncSubscription` empties the queue of a closed bus
+    without one.
     """
     if seconds is None:
         return await taking
@@ -342,35 +352,35 @@ async def _within(seconds: float | None, taking: Coroutine[Any, Any, Taken]) -> 
         return await taking
 
 
-async def _answered(reply: PendingReply, take_back: Callable[[], None]) -> None:
-    """Wait for the answer to a change that is in force here; refused, it is as it was before."""
+async def _confirmed(reply: PendingReply, roll_back: Callable[[], None]) -> None:
+    """Wait for the reply to a change already in force here; if it is refused, roll it back."""
     try:
         if reply is not None:
             await reply
     except PalioError as error:
         if is_refusal(error):
-            take_back()
+            roll_back()
         raise
 
 
 class LoopAffinity:
-    """The loop of the first use, or of a later one when that loop runs no longer."""
+    """Binds an object to the event loop of its first use, until that loop stops running."""
 
     def __init__(self, owner: str) -> None:
-        self._whose = owner
+        self._owner = owner
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def check(self) -> None:
-        """Refuse to be used from another loop while its own runs: nobody there would be woken."""
+        """Refuse use from another loop while the first one runs: events wake only the first."""
         try:
-            here = asyncio.get_running_loop()
+            current = asyncio.get_running_loop()
         except RuntimeError:
             return
-        if here is self._loop:
+        if current is self._loop:
             return
         if self._loop is not None and self._loop.is_running():
             raise PalioError(
-                f"this {self._whose} belongs to another event loop; use it there, or a "
+                f"this {self._owner} belongs to another event loop; use it there, or a "
                 "SyncBus or SyncClient, which any thread may call"
             )
-        self._loop = here
+        self._loop = current

@@ -70,7 +70,7 @@ class WarmUp:
     def __init__(self, submit: Submit | None, load: Load | None) -> None:
         self._submit = submit
         self._load = warm if load is None else load
-        # Only a broker gives a job of its own, which also loads the kernels of routing.
+        # Only a broker has a job of its own; to it, filters announce events (`ADDED_PAIRS`).
         self._counts_filters = load is not None
         self._pairs = 0
 

@@ -1,7 +1,7 @@
 """Kernels of the counting plan: count the events that each row admits, without listing which.
 
 A *row* is a conjunction of predicates, and its *rank* the position of its total. A *slot* is an
-attribute, or a test of one, and a *code* the number of an event's value in it (`matching.coding`).
+attribute, or a test of one, and a *code* the number of an event's value in it (`compile.cuts`).
 
 Every row has a *pivot*: its most selective predicate, or nearly. Events are sorted by their code in
 the pivot's slot, so that those satisfying the pivot are contiguous. The row's other predicates are
