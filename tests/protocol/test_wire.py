@@ -368,7 +368,7 @@ def shape(schema: pa.Schema, number: int = 0) -> bytes:
         (framed(0, b"\0"), "cannot be read"),
         (framed(0, struct.pack("<I", 0) + b"no schema"), "cannot be read"),
         (shape(pa.schema([("x", pa.list_(pa.int64()))])), "x"),
-        (shape(pa.schema([("x", pa.int8())])), "none of the model's"),
+        (shape(pa.schema([("x", pa.int8())])), "events cannot have"),
         (shape(pa.schema([]), MAX_SHAPES), "MAX_SHAPES"),
     ],
 )

@@ -69,17 +69,18 @@ def test_a_state_of_ones_own_earlier_life(
 
 def test_numbers_must_grow_within_and_between_batches() -> None:
     numbers = LastNumbers()
-    assert numbers.news(numbered("p", (3, 1, 4, 4, 5))).tolist() == [True, False, True, False, True]
-    assert numbers.news(numbered("p", (5, 6, 2))).tolist() == [False, True, False]
-    assert numbers.news(numbered("q", (0,))).tolist() == [True]
+    unseen = numbers.unseen(numbered("p", (3, 1, 4, 4, 5)))
+    assert unseen.tolist() == [True, False, True, False, True]
+    assert numbers.unseen(numbered("p", (5, 6, 2))).tolist() == [False, True, False]
+    assert numbers.unseen(numbered("q", (0,))).tolist() == [True]
 
 
 def test_a_greater_epoch_begins_anew_and_a_lesser_one_is_over() -> None:
     numbers = LastNumbers()
-    numbers.news(numbered("p", (7,), epoch=1))
-    assert numbers.news(numbered("p", (0, 1), epoch=2)) is ALL_NEW
-    assert numbers.news(numbered("p", (8, 9), epoch=1)).tolist() == [False, False]
-    assert numbers.news(numbered("p", (2,), epoch=2)).tolist() == [True]
+    numbers.unseen(numbered("p", (7,), epoch=1))
+    assert numbers.unseen(numbered("p", (0, 1), epoch=2)) is ALL_NEW
+    assert numbers.unseen(numbered("p", (8, 9), epoch=1)).tolist() == [False, False]
+    assert numbers.unseen(numbered("p", (2,), epoch=2)).tolist() == [True]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +106,6 @@ def test_there_are_only_so_many_brokers(more: int, monkeypatch: pytest.MonkeyPat
 def test_the_last_number_of_a_publisher_is_known() -> None:
     numbers = LastNumbers()
     assert numbers.last("p") == (-1, -1)
-    numbers.news(numbered("p", [3, 5], epoch=2))
-    numbers.news(numbered("p", [4], epoch=2))
+    numbers.unseen(numbered("p", [3, 5], epoch=2))
+    numbers.unseen(numbered("p", [4], epoch=2))
     assert numbers.last("p") == (2, 5)

@@ -1,9 +1,9 @@
-"""The values that a program gives for parameters, refused where they can only be a slip.
+"""Refuses values of parameters that are valid but probably mistakes, where a program passes them.
 
-A broker takes every value with which the filter's text has a meaning (`binding.py`). Here, where a
-value is given, three more are refused, for their subscription would receive nothing without a
-reason: one value where `IN` takes a list, a number that is written as a text where order counts,
-and a value of another kind than the one that it replaces.
+A broker accepts every value with which the filter is valid (`binding.py`). With three kinds of such
+values a subscription would receive nothing, and nobody would notice why: a single value where `IN`
+takes a list, a number written as a text where order counts, and a value of another kind than the
+one that it replaces.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Leaf: TypeAlias = "Constraint | Residual"
 
 
 def check_given(filter: Filter | Pattern, values: Bindings) -> None:
-    """Refuse values that a filter cannot use, or hardly was meant to.
+    """Refuse values that a filter cannot use, or that are probably mistakes.
 
     >>> import palio
     >>> check_given(palio.parse("symbol IN :names"), {"names": "IBM"})
@@ -55,7 +55,7 @@ def check_given(filter: Filter | Pattern, values: Bindings) -> None:
 
 
 def check_kept(before: Bindings, after: Bindings) -> None:
-    """Refuse values of another kind than those they take the place of.
+    """Refuse values of another kind than those that they replace.
 
     >>> check_kept({"limit": 5}, {"limit": 7.5})
     >>> check_kept({"limit": 5}, {"limit": "high"})
@@ -75,7 +75,9 @@ def check_kept(before: Bindings, after: Bindings) -> None:
 
 
 def _compared(filter: Filter | Pattern) -> Iterator[tuple[_Leaf, Op, str]]:
-    """Each condition that compares with a variable by itself: its operator, and the variable."""
+    """Yield the conditions that compare with a variable alone: each with its operator, and the
+    variable's name.
+    """
     for step in filter.steps if isinstance(filter, Pattern) else (filter,):
         for conjunction in step.conjunctions:
             for leaf in conjunction.parts:
@@ -93,7 +95,7 @@ def _is_written_number(value: object) -> bool:
 
 
 def _kind(value: object) -> Kind:
-    """The kind of a value, or of the members of a collection."""
+    """Return the kind of a value, or of the first member of a collection."""
     return kind_of(
         next(iter(value)) if isinstance(value, tuple | set | frozenset | list) else value
     )

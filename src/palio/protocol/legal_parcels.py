@@ -1,7 +1,7 @@
-"""Checks of events from another broker, a client or a disk, before they are used.
+"""Checks events from another broker, a client or a disk, before they are used.
 
-The checks are the same for all sources: a link, a datagram, an Arrow stream, or a row of a journal.
-Arrow data is read by `palio.model.untrusted`.
+The checks are the same for a link, a datagram, an Arrow stream, or a row of a journal.
+`palio.model.untrusted` reads the Arrow data itself.
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ def legal_shape(schema: pa.Schema) -> Shape:
     empty = {kind: pa.array([], kind) for kind in set(types)}
     columns = [empty[kind] for kind in types]
     if conform(pa.RecordBatch.from_arrays(columns, schema=schema)).schema != schema:
-        raise ValueError(f"a shape with types that are none of the model's: {schema}")
+        raise ValueError(f"a shape with types that events cannot have: {schema}")
     return Shape(schema)
 
 
 def lone_parcel(publisher: str, shape: Shape, values: Any) -> Parcel:
-    """Return a single event of values in the order of its shape; `ValueError` if they do not fit.
+    """Return a single event from its values, in the order of the shape; `ValueError` if they do not
+    fit the shape.
 
     >>> lone_parcel("p", Shape(pa.schema([("x", pa.int64())])), [1]).event
     {'x': 1}
@@ -60,7 +61,7 @@ def lone_parcel(publisher: str, shape: Shape, values: Any) -> Parcel:
 
 
 def batch_parcel(publisher: str, shape: Shape, message: bytes) -> Parcel:
-    """Return the events of an Arrow batch message; `ValueError` if it is none.
+    """Return the events of an Arrow batch message; `ValueError` if it is invalid.
 
     >>> batch = pa.record_batch({"x": [1, 2]})
     >>> len(batch_parcel("p", Shape(batch.schema), batch.serialize().to_pybytes()))
@@ -71,9 +72,9 @@ def batch_parcel(publisher: str, shape: Shape, message: bytes) -> Parcel:
 
 
 def stream_batches(stream: bytes) -> Iterator[pa.RecordBatch]:
-    """Read the batches of a client's Arrow stream, one by one; `InvalidInput` if it is none.
+    """Read the batches of a client's Arrow stream, one by one; `InvalidInput` if it is invalid.
 
-    All together they are no more than a front end accepts at once (`check_chunk`).
+    Their total size is limited to the amount that a front end accepts at once (`check_chunk`).
 
     >>> sink = pa.BufferOutputStream()
     >>> batch = pa.record_batch({"x": pa.array([1, 2], pa.int8())})
@@ -94,11 +95,11 @@ def stream_batches(stream: bytes) -> Iterator[pa.RecordBatch]:
     except InvalidInput:
         raise
     except ValueError as error:
-        raise InvalidEvent(f"the body is no Arrow stream of events: {error}") from None
+        raise InvalidEvent(f"the body is not an Arrow stream of events: {error}") from None
 
 
 def check_numbered(sender: object, parcel: Parcel) -> None:
-    """Refuse (`IllegalMessage`) events without valid numbers and times, which brokers stamp."""
+    """Refuse (`IllegalMessage`) events without the valid numbers and times that brokers stamp."""
     try:
         check_stamps(parcel)
     except ValueError as error:
@@ -117,20 +118,22 @@ def check_stamps(parcel: Parcel) -> None:
     if values is not None:
         number = values[seq_at]
         if number is None or not 0 <= number <= MAX_NUMBER or values[time_at] is None:
-            raise ValueError(f"an event without {TIME}, or a {SEQ} from 0 on")
+            raise ValueError(f"an event without {TIME}, or without a {SEQ} from 0 to {MAX_NUMBER}")
         return
     if parcel.batch.column(seq_at).null_count or parcel.batch.column(time_at).null_count:
         raise ValueError(f"events without {SEQ} or {TIME}")
     numbers = parcel.numbers
     is_in_range = len(numbers) and numbers[0] >= 0 and numbers[-1] <= MAX_NUMBER
     if not is_in_range or not (numbers[1:] > numbers[:-1]).all():
-        raise ValueError(f"events whose {SEQ} does not grow from 0 on")
+        raise ValueError(f"events whose {SEQ} does not grow, or is not from 0 to {MAX_NUMBER}")
     check_times(parcel.batch, parcel.shape.time_columns)
 
 
 def _check_size(rows: int, columns: int, _nbytes: int) -> None:
-    """Refuse sizes that no end makes. A broker refuses a client's batch that is only a little too
-    large by an error, without closing the connection.
+    """Refuse batches larger than any Palio client or broker sends.
+
+    The broker closes a connection with such a batch. A client's batch within this limit, but above
+    the limit of a publication, is answered by an error instead.
     """
     if rows > MAX_BATCH_ROWS:
         raise ValueError(f"a batch of {rows} rows; {MAX_BATCH_ROWS} is the most (MAX_BATCH_ROWS)")

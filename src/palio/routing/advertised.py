@@ -1,7 +1,8 @@
 """`Advertised`: advertisement forwarding between peers on a tree (siena 5.3).
 
-Advertisements run the algorithm of `acyclic` over P_a. A subscription goes only towards neighbours
-with an advertisement that overlaps it, and an event counts only if its publisher advertised it.
+Advertisements are forwarded to all brokers by the algorithm of `acyclic`, in a poset of their own
+(P_a). A subscription is forwarded only to neighbours that sent an advertisement overlapping it. An
+event that its publisher has not advertised is not delivered.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class Advertised(ForwardingRouter):
         self.advertisements = Ledger(advertising=True)
         self._overlaps = OverlapIndex()
         self._announcing: dict[Peer, Announcements] = {}
-        # The last parcel of which all events count: nodes call `announced` and then `route`, and
-        # matching advertisements costs as much as matching subscriptions.
-        self._whole: tuple[Announcements, Parcel] | None = None
+        # The last parcel whose events were all advertised. Nodes call `announced` and then `route`
+        # with it, and matching advertisements costs as much as matching subscriptions.
+        self._last_fully_advertised: tuple[Announcements, Parcel] | None = None
         self._new_selector = selector
         super().__init__(name, selector)
         self._ledgers.append(self.advertisements)
@@ -40,7 +41,7 @@ class Advertised(ForwardingRouter):
         return self._overlaps
 
     def _applied(self, sender: Peer) -> None:
-        """Reconsider subscriptions that overlap an advertisement a neighbour began or ended."""
+        """Reconsider where subscriptions go, as a neighbour's advertisements have changed."""
         if sender.is_client:
             self._announcing.pop(sender, None)
             return
@@ -49,7 +50,7 @@ class Advertised(ForwardingRouter):
         self.subscriptions.table.reconsider(changed)
 
     def detach(self, peer: Peer) -> list[Send]:
-        """Forget a peer that is gone."""
+        """Forget a peer that has disconnected."""
         self._overlaps.drop(peer)
         self._announcing.pop(peer, None)
         return super().detach(peer)
@@ -62,30 +63,30 @@ class Advertised(ForwardingRouter):
         return outgoing
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Select the peers that events go to; only advertised events of a client count."""
+        """Select the destinations of events; a client's unadvertised events have none."""
         routes = super().route(sender, parcel)
         announced = self.announced(sender, parcel) if routes else None
-        self._whole = None
+        self._last_fully_advertised = None  # a routed parcel does not return: free its memory
         return routes if announced is None else narrowed(routes, announced)
 
     def sources(self, filter: Filter) -> bool:
-        """Return whether an advertisement of any broker overlaps a filter."""
+        """Return whether a client of any broker advertises events that a filter may match."""
         return self.advertisements.offers(filter)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
-        """Select the events that count, as advertised."""
+        """Select the events that their publisher has advertised; None: all of them."""
         if not sender.is_client:
             return None
         announcements = self._announcing.get(sender)
         if announcements is None:
             offers = [entry.bound for entry in self.advertisements.entries[sender].values()]
             announcements = self._announcing[sender] = Announcements(offers, self._new_selector)
-        if self._whole is not None:
-            last, whole = self._whole
-            if last is announcements and whole is parcel:
+        if self._last_fully_advertised is not None:
+            last_announcements, last_parcel = self._last_fully_advertised
+            if last_announcements is announcements and last_parcel is parcel:
                 return None
         announced = announcements.among(parcel)
         if not announced.all():
             return announced
-        self._whole = announcements, parcel
+        self._last_fully_advertised = announcements, parcel
         return None

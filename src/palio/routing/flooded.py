@@ -81,7 +81,7 @@ class Flooded(PlainRouter, Addressing):
         sends = []
         for origin in [origin for origin, via in self._via.items() if via == peer]:
             del self._via[origin]
-            self._tables.world.remove_peer(Peer.broker(origin))
+            self._tables.remote.remove_peer(Peer.broker(origin))
             gone = Flood(origin, (), fresh=True)
             sends += [self._send_flood(neighbour, gone) for neighbour in self._neighbours]
         return sends + self._waves.disconnect(peer)

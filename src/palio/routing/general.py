@@ -275,7 +275,7 @@ class General:
             link = self._links.get(sender)
             if link is None or not link.up:
                 return {}
-        new = self._numbers.news(parcel)
+        new = self._numbers.unseen(parcel)
         if new is ALL_NEW:
             return self.inner.route(sender, parcel)
         if new is NONE_NEW or not new.any():

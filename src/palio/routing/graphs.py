@@ -157,17 +157,18 @@ class LastNumbers:
     >>> numbers = LastNumbers()
     >>> from palio.model.row_parcels import RowParcel
     >>> one, two = RowParcel("p", [{}, {}], first_seq=0), RowParcel("p", [{}, {}], first_seq=1)
-    >>> numbers.news(one) is ALL_NEW, numbers.news(two)
+    >>> numbers.unseen(one) is ALL_NEW, numbers.unseen(two)
     (True, array([False,  True]))
-    >>> numbers.news(RowParcel("p", [{}], epoch=1)), numbers.news(RowParcel("p", [{}], first_seq=3))
+    >>> restarted, late = RowParcel("p", [{}], epoch=1), RowParcel("p", [{}], first_seq=3)
+    >>> numbers.unseen(restarted), numbers.unseen(late)
     (array([ True]), array([False]))
     """
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int]] = {}
 
-    def news(self, parcel: Parcel) -> RowMask:
-        """Select, and remember, the events whose number is greater than any before."""
+    def unseen(self, parcel: Parcel) -> RowMask:
+        """Select the events whose number is greater than any before, and record the last number."""
         epoch, last = self._last.pop(parcel.publisher, (parcel.epoch, -1))
         if parcel.epoch < epoch:
             self._last[parcel.publisher] = epoch, last

@@ -1,21 +1,21 @@
 """`SourceTrees`: routing on any graph (siena 4.3, 5) by a tree for every source.
 
-This is the other sound design for graphs beside `general`. Every broker has all link states, and so
-can compute every broker's tree of shortest paths, ties to the lesser name. It also has every
-broker's *summary*: the roots of its own clients' requests, flooded under the origin's name and
-version.
+This is the alternative to `general`, which uses one spanning tree. Every broker has all link
+states, so it can compute every broker's tree of shortest paths; of equal paths, the one with the
+lesser name. It also has every broker's *summary*: the subscriptions of its clients that no other
+one there covers, flooded under the origin's name and version.
 
 - *Reverse path.* A broker accepts an event published at `s` only from its upstream in tree(s).
 - It forwards the event to a child `c` if some origin below `c` in tree(s) subscribed to it.
-- Covering prunes within an origin, never across: a coverer of another origin's subscription may lie
-  in another direction.
+- Covering prunes within an origin, never across origins: a covering subscription of another origin
+  may lie in another direction.
 
 Compared with one spanning tree, events take shortest paths, no broker or link carries all events,
 and as in `flooded` the broker of a publisher can name all destinations. The cost is state: each
 broker keeps the summaries of all origins, and each change of a summary crosses every link.
 
-While trees change, an event may be lost. None is delivered twice or out of order, as the sequence
-numbers of a publisher must grow.
+While trees change, an event may be lost. None is delivered twice or out of order: a broker drops
+every event whose number is not greater than the publisher's last.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.trees import is_notable_change, shortest_paths
 
 MAX_PARTIAL: Final = 1_000_000
-"""Requests in the incomplete floods of one neighbour."""
+"""The most requests in incomplete floods of one neighbour, as they are kept in memory."""
 
 MOST_COMPARED: Final = 20_000
-"""Brokers of all trees together up to which new trees are compared with the old: about 10 ms.
-Beyond, the trees count as changed."""
+"""The most brokers, in all trees together, for which new trees are compared with the old ones: it
+takes about 10 ms. Above that, the trees count as changed."""
 
 
 class _PartialFlood(NamedTuple):
@@ -129,7 +129,9 @@ class _Waves:
         self._next = 0
 
     def begin(self, requester: Peer, wave: int, others: list[Peer]) -> tuple[int, list[Send]]:
-        """Open a wave to others; return its number there, and its answer if there are none."""
+        """Open a wave to other neighbours; return the number under which it is forwarded, and the
+        answer if there are no others.
+        """
         number, opened = self._next, _Wave(requester, wave, others)
         self._next += 1
         if not others:
@@ -138,7 +140,7 @@ class _Waves:
         return number, []
 
     def close(self, sender: Peer, message: Settled) -> list[Send]:
-        """Take the answer of a neighbour: it, and all beyond it, have this version."""
+        """Handle the answer of a neighbour: this version has reached it and all brokers beyond."""
         pending = self._open.get(message.wave)
         if pending is None or sender not in pending.missing:
             raise IllegalMessage(sender, f"wave {message.wave} is not open there")
@@ -173,7 +175,7 @@ class _Tree:
         self.upstream = parents.get(name)
         """The neighbour from which events arrive; the broker itself at the source."""
         self.hops: dict[str, str] = {}
-        """For each broker below this one, the next hop to it."""
+        """By broker below this one, the next hop to it."""
         # `parents` is in order of distance, so a parent's hop is known before its children's.
         for broker, parent in parents.items():
             if parent == name and broker != name:
@@ -225,8 +227,9 @@ class SourceTrees(PlainRouter, Addressing):
         return [*self._clients, *self._links]
 
     def begin(self, version: int) -> None:
-        """Number versions from here, to supersede those of earlier incarnations. The time in
-        microseconds will do, or anything else that grows faster than changes.
+        """Start versions from this number, to supersede those of earlier incarnations.
+
+        It may be the time in microseconds, or any number that grows faster than changes are made.
         """
         self._versions = {self.name: version}
 
@@ -247,7 +250,7 @@ class SourceTrees(PlainRouter, Addressing):
         return states + self._links_changed() + summaries
 
     def detach(self, peer: Peer) -> list[Send]:
-        """Forget a peer that is gone."""
+        """Forget a peer that has disconnected."""
         if peer in self._clients:
             del self._clients[peer]
             self._tables.local.remove_peer(peer)
@@ -258,7 +261,7 @@ class SourceTrees(PlainRouter, Addressing):
         return self._links_changed() + self._forget_waves(peer)
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
-        """Act on a message of a peer."""
+        """Handle a message of a peer."""
         if sender not in self._clients and sender not in self._links:
             raise IllegalMessage(sender, "it is not attached")
         match message:
@@ -276,15 +279,15 @@ class SourceTrees(PlainRouter, Addressing):
         raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Select the peers that events go to, and none for duplicates of earlier events."""
+        """Select the destinations of events; duplicates of earlier events have none."""
         source = self.name if sender.is_client else parcel.source
         # A source without link states has no tree; one that a peer invented must not make one.
         tree = self._tree(source) if source in self._states.known else None
         if tree is None or (not sender.is_client and tree.upstream != sender.name):
             return {}
-        # After the check of the path: an event by a wrong link must not make the right one a
-        # duplicate.
-        new = self._numbers.news(parcel)
+        # After the upstream check: an event from a wrong link must not make the same event from the
+        # right link a duplicate.
+        new = self._numbers.unseen(parcel)
         if new is NONE_NEW or not new.any():
             return {}
         routes = self._tables.clients(parcel)
@@ -296,12 +299,12 @@ class SourceTrees(PlainRouter, Addressing):
 
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
         """Select the clients here that want addressed events; drop duplicates, as `route` does."""
-        new = self._numbers.news(parcel)
+        new = self._numbers.unseen(parcel)
         return {} if new is NONE_NEW else _narrowed(self._tables.clients(parcel), new)
 
     def destined(self, sender: Peer, parcel: Parcel) -> Destined:
         """Name the brokers and clients that want events; drop duplicates, as `route` does."""
-        new = self._numbers.news(parcel)
+        new = self._numbers.unseen(parcel)
         if new is NONE_NEW or not new.any():
             return Destined({}, {})
         clients = self._tables.clients(parcel)
@@ -343,21 +346,21 @@ class SourceTrees(PlainRouter, Addressing):
         return tree
 
     def _rebuild_trees(self) -> None:
-        """Drop trees after links have changed, and count a change of paths.
+        """Drop all trees after links have changed; increment `routing_version` if paths have.
 
-        A count too many only makes nodes ask again for paths that stayed; so the comparison may
-        give up.
+        An unneeded increment only makes nodes compute unchanged paths once more. So the old and new
+        trees are not compared where that would take long.
         """
         old, self._trees = self._trees, {}
-        is_too_much = len(old) * len(self._states.known) > MOST_COMPARED
+        are_too_many = len(old) * len(self._states.known) > MOST_COMPARED
         if old and (
-            is_too_much
+            are_too_many
             or any(tree.differs_from(self._tree(source)) for source, tree in old.items())
         ):
             self.routing_version += 1
 
     def _links_changed(self) -> list[Send]:
-        """Report a change of our own links."""
+        """Report a change of this broker's links."""
         self._states.renew({peer.name: self._link_costs.get(peer, 1) for peer in self._links})
         return self._report_links()
 
@@ -384,9 +387,10 @@ class SourceTrees(PlainRouter, Addressing):
         return self._states.has_news
 
     def uncork(self) -> list[Send]:
-        """Flood changes of links, then forward what was deferred for them.
+        """Flood changes of links, then the deferred answers and floods.
 
-        Waves and their answers come after link states: a broker that answers has the paths, too.
+        Waves and their answers follow the link states, so that every broker that a wave has reached
+        also has the new paths.
         """
         news = self._states.news(self._links)
         floods, self._deferred_floods = self._deferred_floods, []
@@ -400,7 +404,7 @@ class SourceTrees(PlainRouter, Addressing):
         return Flood(origin, requests, fresh=True, version=self._versions[origin])
 
     def _flood_own(self, requester: Peer | None = None, wave: int | None = None) -> list[Send]:
-        """Flood what changed in our own summary; a wave goes even where nothing did."""
+        """Flood the changes of this broker's summary, or an empty flood if there is only a wave."""
         requests = self._tables.take_changes()
         if not requests and wave is None:
             return []
@@ -413,15 +417,15 @@ class SourceTrees(PlainRouter, Addressing):
         origin = flood.origin
         version = self._versions.get(origin)
         if origin == self.name or not self._is_news(flood, version):
-            # It came by another path before, and brokers beyond this one are that wave's to wait
-            # for.
+            # The flood has arrived by another path before. The wave on that path waits for the
+            # brokers beyond this one, so this wave need not.
             answers = [] if flood.wave is None else [Send(sender, Settled(flood.wave))]
             return answers + self._supersede(flood)
         whole = self._links[sender].assemble(sender, flood)
         if whole is None:
             return []
         flood = whole
-        # Links keep order, and each broker forwards all versions of an origin in order.
+        # A gap is illegal: links keep order, and brokers forward an origin's versions in order.
         if version is not None and not flood.fresh and flood.version - 1 != version:
             raise IllegalMessage(sender, f"version {flood.version} of {origin} follows {version}")
         self._tables.learn(sender, flood)
@@ -429,17 +433,17 @@ class SourceTrees(PlainRouter, Addressing):
         return self._flood(flood, sender, flood.wave)
 
     def _is_news(self, flood: Flood, version: int | None) -> bool:
-        """Return whether a flood is newer than the version here, and within the limits that keep
-        a peer from inventing origins, or a version that none can supersede.
+        """Return whether a flood is newer than the version here, and within limits.
+
+        The limits keep a peer from inventing many origins, or a version that no broker can
+        supersede.
         """
         if version is None:
             return flood.version < MAX_VERSION and len(self._versions) < MAX_ORIGINS
         return version < flood.version < MAX_VERSION
 
     def _supersede(self, flood: Flood) -> list[Send]:
-        """Supersede a summary that an earlier incarnation of this broker flooded, by a clock that
-        was ahead.
-        """
+        """Supersede a summary of an earlier incarnation of this broker, whose clock was ahead."""
         version = self._versions[self.name]
         if flood.origin != self.name or not version < flood.version < MAX_VERSION - 1:
             return []
@@ -449,14 +453,15 @@ class SourceTrees(PlainRouter, Addressing):
     def _flood(self, flood: Flood, sender: Peer | None, wave: int | None) -> list[Send]:
         """Forward a flood to all neighbours but its sender.
 
-        A wave goes after pending link states, and later floods go after that wave. So the brokers
-        that a wave reaches have the paths that this one has.
+        A wave follows pending link states, and later floods follow that wave. So the brokers that a
+        wave reaches have the paths that this one has.
         """
         if self._deferred_floods or (wave is not None and self.has_pending_updates):
             self._deferred_floods.append(_DeferredFlood(flood, sender, wave))
             return []
         others = [peer for peer in self._links if peer != sender]
-        # The number is this broker's own, as a neighbour's waves may have the same numbers.
+        # Each broker numbers the waves that it forwards, as waves of two neighbours may have the
+        # same number.
         number: int | None = None
         answers: list[Send] = []
         if wave is not None and sender is not None:
@@ -474,7 +479,7 @@ class SourceTrees(PlainRouter, Addressing):
         return answers
 
     def _forget_waves(self, peer: Peer) -> list[Send]:
-        """Remove a peer that is gone from all waves."""
+        """Remove a disconnected peer from all waves."""
         self._deferred_answers = [send for send in self._deferred_answers if send.to != peer]
         self._deferred_floods = [
             _DeferredFlood(deferred.flood, None, None) if deferred.sender == peer else deferred

@@ -1,7 +1,8 @@
-"""`Patterned`: patterns over advertisement forwarding: factoring, delegation, monitors (siena 5.4).
+"""`Patterned`: a broker that finds sequences of events (patterns) for subscribers (siena 5.4).
 
-It wraps a router, which still routes single events. `Delegation` decides which patterns are
-assembled here, and which by a neighbour.
+It wraps a router with advertisements, which still routes single events. `Delegation` decides which
+patterns this broker assembles from events, and which it delegates to a neighbour. A match, several
+events that satisfy a pattern together, is a *composite notification*.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from palio.routing.protocol import IllegalMessage, Peer, Router, SelectorFactory
 from palio.routing.reference_selector import ReferenceSelector
 
 REORDER_WINDOW: Final = timedelta(seconds=1)
-"""Delay of an event that is still put in order: a few retransmissions around the world, and the
-difference of brokers' clocks. Every composite notification is delayed by it."""
+"""Events at most this late are put in order, and every composite notification waits that long. It
+allows for a few retransmissions around the world, and for differences of brokers' clocks."""
 
 
 class Patterned:
     """One broker that also assembles patterns, over `Advertised` or a `General` of that.
 
-    The shell calls `advance` at `wake` for the composite notifications that are due by then.
+    The caller calls `advance` at the time `wake`, for the composite notifications due by then.
 
     >>> import palio
     >>> from palio.routing.messages import Batch, Advertise
@@ -75,7 +76,7 @@ class Patterned:
     follows_sources = False
 
     def sources(self, filter: Filter) -> bool | Peer:
-        """Return whether anybody may publish events that match a filter."""
+        """Return whether any client may publish events that match a filter."""
         return self.inner.sources(filter)
 
     @property
@@ -85,7 +86,7 @@ class Patterned:
 
     @property
     def is_changing(self) -> bool:
-        """True while the tree changes; nothing is assembled until that is over."""
+        """True while the tree changes; no pattern is assembled until the change is complete."""
         return self.inner.is_changing
 
     def has_alternate_path(self, neighbour: Peer) -> bool:
@@ -94,7 +95,7 @@ class Patterned:
 
     @property
     def is_in_order(self) -> bool:
-        """True if paths are final."""
+        """True if paths are final, by the link states received here."""
         return self.inner.is_in_order
 
     @property
@@ -114,34 +115,34 @@ class Patterned:
 
     @property
     def subscriptions(self) -> list[PatternSubscription]:
-        """All pattern subscriptions, in the order they came."""
+        """All pattern subscriptions, in the order of their arrival."""
         return list(self.delegation.subscriptions.values())
 
     @property
     def late(self) -> int:
-        """Events that came later than the reorder window, and took no part in a pattern here."""
+        """Events that were ignored by patterns here, as they arrived after the reorder window."""
         return self.delegation.late
 
     # --- the calls of `Router` ---
 
     def attach(self, peer: Peer) -> list[Send]:
         """Add a peer that has connected."""
-        return self._around(lambda: self.inner.attach(peer))
+        return self._then_move(lambda: self.inner.attach(peer))
 
     def detach(self, peer: Peer) -> list[Send]:
-        """Forget a peer that is gone."""
-        return self._around(lambda: self.inner.detach(peer))
+        """Forget a peer that has disconnected."""
+        return self._then_move(lambda: self.inner.detach(peer))
 
     def set_link_cost(self, peer: Peer, cost: int) -> list[Send]:
         """Set the cost of the link to a neighbour."""
-        return self._around(lambda: self.inner.set_link_cost(peer, cost))
+        return self._then_move(lambda: self.inner.set_link_cost(peer, cost))
 
     def unsettle(self) -> None:
         """Have the next wave go to all neighbours."""
         self.inner.unsettle()
 
     def holds(self, sender: Peer) -> bool:
-        """Return whether events of a peer must wait."""
+        """Return whether events of a peer must wait until a change of the tree is complete."""
         return self.inner.holds(sender)
 
     def cork(self) -> None:
@@ -154,21 +155,21 @@ class Patterned:
         return self.inner.has_pending_updates
 
     def uncork(self) -> list[Send]:
-        """Flood changes of links, and follow them."""
-        return self._around(self.inner.uncork)
+        """Flood changes of links, and move assemblies accordingly."""
+        return self._then_move(self.inner.uncork)
 
     def give_up(self) -> list[Send]:
-        """End a change of the tree at once."""
-        return self._around(self.inner.give_up)
+        """End a change of the tree that takes too long; events may be lost."""
+        return self._then_move(self.inner.give_up)
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
-        """Act on a message of a peer."""
+        """Handle a message of a peer."""
         if not isinstance(message, PatternControl):
-            # Most messages move no assembly, and to compare tables of offers costs milliseconds.
+            # Most messages move no assembly, and comparing advertisements takes milliseconds.
             if only_subscribes(message) or not self.delegation.subscriptions:
                 return self._underlay.outward(self.inner.receive(sender, message))
-            only = sender if isinstance(message, Batch) else None
-            return self._around(lambda: self.inner.receive(sender, message), only)
+            advertiser = sender if isinstance(message, Batch) else None
+            return self._then_move(lambda: self.inner.receive(sender, message), advertiser)
         if not self._underlay.is_in_tree(sender):
             if sender in self.inner.peers:
                 return []  # sent before the peer learned that the link left the tree
@@ -176,7 +177,7 @@ class Patterned:
         return self.delegation.receive(sender, message)
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Select the peers that events go to, and hold back those that patterns here need."""
+        """Select the destinations of events, and keep copies of those that patterns here need."""
         routes = self.inner.route(sender, parcel)
         needed = routes.pop(self._underlay.monitors, None)
         if needed is not None:
@@ -187,49 +188,52 @@ class Patterned:
         return routes
 
     def check_room(self, subscriber: Peer, more: int) -> None:
-        """Refuse `more` patterns of a subscriber if it would have too many."""
+        """Refuse `more` further patterns of a subscriber that would exceed its limit."""
         self.delegation.check_room(subscriber, more)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
-        """Select the events that count, as advertised."""
+        """Select the events that their publisher has advertised; None: all of them."""
         return self.inner.announced(sender, parcel)
 
     # --- time ---
 
     def advance(self, now: datetime) -> list[Send]:
-        """Release events that were published a window ago; return the composites that they make.
+        """Release events that were published at least a window ago to the patterns, and return the
+        composite notifications that they complete.
 
-        This takes some 10 ms. If more is due, `wake` is in the past.
+        A call stops after some 10 ms. If more events are due then, `wake` is in the past.
         """
         sends: list[Send] = []
         if self.is_changing:
             return sends
-        for subscription, occurrences in self.delegation.reading.release(now - self.window):
-            for parts in occurrences:
-                sends += self.delegation.report(subscription, parts)
+        for subscription, composites in self.delegation.reading.release(now - self.window):
+            for events in composites:
+                sends += self.delegation.report(subscription, events)
             sends += self.delegation.late_reports(subscription)
         return sends
 
     @property
     def wake(self) -> datetime | None:
-        """Time of the next call of `advance`, if nothing happens before; None for never."""
+        """The time at which `advance` is next to be called; None if no events are held back."""
         first = self.delegation.reading.first
         if self.is_changing or first is None:
             return None
         return first if first == AT_ONCE else first + self.window
 
-    # --- changes of offers ---
+    # --- changes of advertisements ---
 
-    def _around(self, call: Callable[[], list[Send]], sender: Peer | None = None) -> list[Send]:
-        """Call the inner router, and move assemblies if peers or offers changed.
+    def _then_move(
+        self, call: Callable[[], list[Send]], advertiser: Peer | None = None
+    ) -> list[Send]:
+        """Call the inner router, then move assemblies if peers or advertisements have changed.
 
-        A batch changes no offers but its `sender`'s, so only these are compared.
+        With `advertiser`, only its advertisements can change, and only these are compared.
         """
         if not self.delegation.subscriptions:
             return self._underlay.outward(call())
-        before = self._underlay.offers(sender)
+        before = self._underlay.offers(advertiser)
         sends = self._underlay.outward(call())
-        after = self._underlay.offers(sender)
+        after = self._underlay.offers(advertiser)
         gone = [peer for peer in before if peer not in after]
         changed = differences(before, after)
         # Lost peers first, so that no assembly is moved to one of them.
@@ -238,6 +242,6 @@ class Patterned:
             moves += self.delegation.forget_peer(peer)
         for subscription in list(self.delegation.subscriptions.values()):
             steps = subscription.pattern.steps
-            if any(overlap(offer, step) for offer in changed for step in steps):
+            if any(overlap(advertised, step) for advertised in changed for step in steps):
                 moves += self.delegation.settle(subscription)
         return sends + [send for send in moves if send.to not in gone]
