@@ -43,7 +43,7 @@ def _not_behind(_: Callable[..., Any]) -> Callable[..., Any]:
     """That a flow begins overtakes the events before it."""
 
     def wrong(self: Neighbour, out: Any, message: Any) -> None:
-        self.say(out, message)
+        self.send(out, message)
 
     return wrong
 
@@ -123,7 +123,7 @@ def _passed_on_twice(right: Callable[..., Any]) -> Callable[..., Any]:
 MUTATIONS: Final = (
     Mutation("numbers go on in a new incarnation", Inflows, "state", _numbers_go_on),
     Mutation("a new incarnation is not met", Multicasting, "_update_flow", _met_once),
-    Mutation("a flow begins before what went before it", Neighbour, "say_behind", _not_behind),
+    Mutation("a flow begins before what went before it", Neighbour, "send_behind", _not_behind),
     Mutation("events by links have no order", Inflows, "event", _as_it_comes),
     Mutation("only the first addressee", AddressedForwarding, "pass_on", _first_addressee),
     Mutation("flows are used that have not begun", Outflows, "can_reach", _always_reached),

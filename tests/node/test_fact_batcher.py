@@ -89,7 +89,7 @@ def test_what_is_durable_goes_at_once_behind_what_waits_for_that_neighbour() -> 
 def test_nothing_that_a_neighbour_is_told_overtakes_facts() -> None:
     told = Told()
     told.reports.put(told.one, Facts((fact("a", 1),)))
-    told.one.say([], Probed(1, ()))
+    told.one.send([], Probed(1, ()))
     assert len(told.facts) == 1
     assert told.one.before is None
 

@@ -66,7 +66,7 @@ def test_one_that_keeps_up_has_room_beside_any_number_that_stall() -> None:
 def test_what_is_left_for_all_is_what_each_may_have(beyond: int, has_room: bool) -> None:
     budget = Budget(200 * SIZE)
     one = party(budget)
-    one.say([], some())
+    one.send([], some())
     budget.under_way = 100 * SIZE - (SIZE + beyond)
     assert one.has_room == has_room
 
@@ -99,9 +99,9 @@ def test_a_quarter_in_answers_is_a_strain_and_events_are_none() -> None:
     one = party(budget)
     one.offer([], some(), MANY)
     for number in range(5):
-        one.say([], Done(number))
+        one.send([], Done(number))
     found = [(budget.answers, one.stream.unseen_answers, budget.is_strained)]
-    one.say([], Done(6))
+    one.send([], Done(6))
     found.append((budget.answers, one.stream.unseen_answers, budget.is_strained))
     one.seen(3)
     found.append((budget.answers, one.stream.unseen_answers, budget.is_strained))
@@ -194,7 +194,7 @@ def test_a_link_between_brokers_has_its_window_whatever_clients_hold() -> None:
     rooms = []
     for number in range(4):
         rooms.append(link.has_room)
-        link.say([], some(number))
+        link.send([], some(number))
     assert rooms == [True, True, True, False]
 
 
@@ -214,6 +214,6 @@ def test_a_session_that_is_over_gives_back_what_it_held_and_takes_no_more() -> N
         one.offer([], some(number), MANY)
     assert (budget.under_way > 0, budget.used > 0) == (True, True)
     one.forget()
-    one.say([], Accepted(1, "durable"))
+    one.send([], Accepted(1, "durable"))
     assert (budget.under_way, budget.used, dict(budget.queued)) == (0, 0, {})
     assert budget.receivers == 0

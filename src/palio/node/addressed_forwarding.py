@@ -84,6 +84,6 @@ class AddressedForwarding:
         if before:
             message = replace(message, hops=message.hops + 1)
         if isinstance(message, FlowStatus):
-            neighbour.say_behind(self._core.out, message)
+            neighbour.send_behind(self._core.out, message)
         else:
-            neighbour.say(self._core.out, message)
+            neighbour.send(self._core.out, message)

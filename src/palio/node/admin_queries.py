@@ -84,17 +84,17 @@ class AdminQueries:
         match what:
             case "status":
                 status = self.status() if principal.may_monitor else self._own_status(session)
-                session.say(core.out, Answer(id, status))
+                session.send(core.out, Answer(id, status))
             case "waiting":
-                session.say(core.out, Answer(id, self._waiting(session, about)))
+                session.send(core.out, Answer(id, self._waiting(session, about)))
             case "topology":
                 principal.check_monitor("the brokers and the durable subscriptions of all")
-                session.say(core.out, Answer(id, self.topology()))
+                session.send(core.out, Answer(id, self.topology()))
             case "peers":
                 principal.check_monitor("which brokers this one is linked to, and where")
-                session.say(core.out, Answer(id, self.peers()))
+                session.send(core.out, Answer(id, self.peers()))
             case "catalogue":
-                session.say(core.out, Answer(id, self.catalogue(session, about)))
+                session.send(core.out, Answer(id, self.catalogue(session, about)))
             case "source" if isinstance(about, Mapping):
                 self.seeking.query(session, id, about)
             case "trace" if isinstance(about, Mapping):
@@ -103,7 +103,7 @@ class AdminQueries:
                 if principal.may_monitor:
                     self._probe(session, id, parcel, ())
                 else:
-                    session.say(core.out, Answer(id, self._own_trace(session, parcel)))
+                    session.send(core.out, Answer(id, self._own_trace(session, parcel)))
             case _:
                 raise InvalidInput(
                     f"unknown query {what!r}; ask for status, topology, peers, catalogue, "
@@ -294,7 +294,7 @@ class AdminQueries:
             why = "loop" if is_loop else "withheld"
             path = [*message.path, self._core.name]
             hop = {"broker": self._core.name, "path": path, why: True}
-            neighbour.say(self._core.out, Probed(message.id, (hop,)))
+            neighbour.send(self._core.out, Probed(message.id, (hop,)))
 
     def _prober(self) -> str:
         """Return the publisher of the next trace. Routers for graphs drop duplicates by publisher
@@ -358,7 +358,7 @@ class AdminQueries:
         elif neighbour is not None:
             hop["forwards"].append(peer.name)
             state.waiting[peer.name] = None
-            neighbour.say(core.out, message)
+            neighbour.send(core.out, message)
 
     def _durable_matches(self, parcel: Parcel, owner: str = "") -> dict[str, list[str]]:
         """Return the durable subscriptions that an event matches, of one owner or of the whole
@@ -400,9 +400,9 @@ class AdminQueries:
         del self._open[number]
         asker, out = state.answer_to, self._core.out
         if isinstance(asker, Session):
-            asker.say(out, Answer(state.id, {"hops": state.hops}))
+            asker.send(out, Answer(state.id, {"hops": state.hops}))
         else:
-            asker.say(out, Probed(state.id, tuple(state.hops)))
+            asker.send(out, Probed(state.id, tuple(state.hops)))
 
 
 def _may_receive(neighbour: Neighbour, parcel: Parcel) -> bool:

@@ -134,12 +134,12 @@ class Cancelling:
                     over, left = [], CANCEL_SLICE
             count += self._ended(session, over, why, forget=request.forget)
         if core.sessions.get(asker.id) is asker:
-            asker.say(core.out, Answer(request.id, count))
+            asker.send(core.out, Answer(request.id, count))
 
     def _ended(self, session: Session, keys: list[int], why: Failure, *, forget: bool) -> int:
         ended = self.end(session, keys, forget=forget)
         if ended:
-            session.say(self._core.out, Ended(tuple(keys), why))
+            session.send(self._core.out, Ended(tuple(keys), why))
         return ended
 
 

@@ -65,7 +65,7 @@ class Consumers:
         )
         for session, consumer in list(durable.consumers.items()):
             ended = Ended((consumer.key,), failure(SubscriptionEnded(problem)))
-            session.say(self._core.out, ended)
+            session.send(self._core.out, ended)
             self.release(durable, session)
 
     def release(self, durable: Durable, session: Session) -> None:
@@ -123,13 +123,13 @@ class Consumers:
         marker = LossMarker.of(delivery.parcel)
         if marker is not None:
             for message in marker.delivery_for(consumer.key, offset):
-                session.say(core.out, message)
+                session.send(core.out, message)
             return
         parcel, rows = delivery.parcel, delivery.rows
         if flight.seqs is not None:
             parcel, rows = _selected(delivery, flight), None
         whole = Deliver(parcel, rows, consumer.key, offset, attempt=flight.attempt)
-        session.say(core.out, _permitted(session, whole))
+        session.send(core.out, _permitted(session, whole))
 
     # --- what becomes of it ---
 

@@ -344,7 +344,7 @@ class Core:
     def settle(self, session: Session, id: int) -> None:
         """Answer a client once its requests are in force at all brokers, and on the disk here."""
         self.settling.when_in_force(
-            session, lambda unreached: session.say(self.out, Done(id, unreached))
+            session, lambda unreached: session.send(self.out, Done(id, unreached))
         )
 
     def when_written(self, callback: Callable[[], None]) -> None:
@@ -671,7 +671,7 @@ class Core:
                 self.out, self._receivable(neighbour, message), self.settings.queue_bytes
             )
         else:
-            neighbour.say(self.out, message)
+            neighbour.send(self.out, message)
 
     def _receivable(self, neighbour: Neighbour, carry: Carry) -> Carry:
         """Return an entry with only the events that a neighbour may receive. It is forwarded even

@@ -116,7 +116,7 @@ class InboundDispatcher:
         if not isinstance(party, Session) or not ids:
             return False
         for id in ids:
-            party.say(self._core.out, Failed(id, failure(error)))
+            party.send(self._core.out, Failed(id, failure(error)))
         party.arrived(self._core.out, message)
         return True
 
@@ -146,7 +146,7 @@ class InboundDispatcher:
                 try:
                     self._answer(session, message)
                 except PalioError as error:
-                    session.say(self._core.out, Failed(message.id, failure(error)))
+                    session.send(self._core.out, Failed(message.id, failure(error)))
             case AddPeer() | RemovePeer():
                 self._membership.serve(session, message)
             case _ if isinstance(message, ClientRequest):

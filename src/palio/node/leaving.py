@@ -113,7 +113,7 @@ class Leaving:
         else:
             self._asker, self._is_drained = session, True
             self.begin()
-        session.say(self._core.out, Answer(request.id, self.remaining()))
+        session.send(self._core.out, Answer(request.id, self.remaining()))
 
     def _undo(self, reason: str) -> None:
         """Return to service."""
@@ -222,7 +222,7 @@ class Leaving:
                 self._redirected[session] = now
                 self._turn += 1
                 turn = self._turn % max(1, len(urls))
-                session.say(core.out, Redirect((*urls[turn:], *urls[:turn])))
+                session.send(core.out, Redirect((*urls[turn:], *urls[:turn])))
                 yield 1
 
     def _urls(self) -> list[str]:
@@ -279,7 +279,7 @@ class Leaving:
                 else SessionEpoch(claim.client, claim.session_epoch)
             )
             offer = Adopt(durable.subject, durable.lease_s, session_epoch, bookmark)
-            adopters[self._turn % len(adopters)].say(core.out, offer)
+            adopters[self._turn % len(adopters)].send(core.out, offer)
             yield STEPS // ADOPTED_AT_ONCE
 
     def adopt(self, neighbour: Neighbour, offer: Adopt) -> None:

@@ -89,7 +89,7 @@ class Membership:
                 session.principal.check_operate("remove brokers")
                 self._remove(session, request)
         except PalioError as error:
-            session.say(self._core.out, Failed(request.id, failure(error)))
+            session.send(self._core.out, Failed(request.id, failure(error)))
 
     def _add(self, session: Session, request: AddPeer) -> None:
         """Dial an address, and answer once the link is up."""
@@ -288,7 +288,7 @@ class Membership:
             if address not in self._peer_discovery.urls:
                 self._core.out.append(StopDialing(url))
         if self._core.sessions.get(adding.session.id) is adding.session:
-            adding.session.say(self._core.out, Failed(adding.id, failure(error)))
+            adding.session.send(self._core.out, Failed(adding.id, failure(error)))
 
     def _stop_dialing(self, url: str) -> None:
         """Stop dialing an address, and forget that it was added."""
@@ -312,7 +312,7 @@ class Membership:
 
     def _send_answer(self, session: Session, id: int, data: dict[str, Any]) -> None:
         if self._core.sessions.get(session.id) is session:
-            session.say(self._core.out, Answer(id, data))
+            session.send(self._core.out, Answer(id, data))
 
 
 def _draining_error(name: str) -> InvalidInput:

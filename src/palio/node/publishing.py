@@ -145,7 +145,7 @@ class Publishing:
             self._refuse(session, message, error)
             return
         for refusal in refused:
-            session.say(core.out, refusal)
+            session.send(core.out, refusal)
         self.published += parcel.count
         core.has_published = True
         is_durable = bool(message.durable)
@@ -170,7 +170,7 @@ class Publishing:
         return has_numbers and message.first_seq <= events.last_published(parcel.publisher)
 
     def _acknowledge_live(self, session: Session, last: int) -> None:
-        session.say(self._core.out, Accepted(last, "memory"))
+        session.send(self._core.out, Accepted(last, "memory"))
 
     def _must_wait(self, sender: Peer) -> bool:
         """Return whether events have to wait until a change of the spanning tree is over."""
@@ -184,7 +184,7 @@ class Publishing:
             self._core.report("error", "publication_failed", client=owner, error=repr(error))
             error = InvalidEvent(f"the broker cannot handle these events: {error}")
         last = message.first_seq + len(message.parcel) - 1
-        session.say(self._core.out, Refused(message.first_seq, last, failure(error)))
+        session.send(self._core.out, Refused(message.first_seq, last, failure(error)))
         self._acknowledge_in_order(session, last, message.durable)
 
     def _spend(self, session: Session, parcel: Parcel) -> None:
@@ -298,7 +298,7 @@ class Publishing:
         def refuse(reason: str) -> None:
             error = NotStored(f"the broker could not write to its disk: {reason}")
             self._ids.forget(ids)
-            session.say(self._core.out, Refused(first, last, failure(error)))
+            session.send(self._core.out, Refused(first, last, failure(error)))
             acknowledge()
 
         return Callbacks(acknowledge, refuse)
@@ -311,7 +311,7 @@ class Publishing:
         elif pending:
             pending.append(PendingReceipt(last, STORED))
         else:
-            session.say(self._core.out, Accepted(last, LEVELS[stored_at]))
+            session.send(self._core.out, Accepted(last, LEVELS[stored_at]))
 
     def _acknowledge_stored(self, session: Session, ticket: int, stored_at: StoredAt) -> None:
         """Mark a publication as stored; acknowledge all before the first that is not stored yet."""
@@ -324,7 +324,7 @@ class Publishing:
         while pending and pending[0].ticket == STORED:
             accepted = pending.popleft().last_seq
         if accepted >= 0:
-            session.say(self._core.out, Accepted(accepted, LEVELS[stored_at]))
+            session.send(self._core.out, Accepted(accepted, LEVELS[stored_at]))
 
     # --- from neighbours ---
 

@@ -154,10 +154,10 @@ class RequestHandler:
         try:
             self._serve(session, request)
         except (PalioError, IllegalMessage) as error:
-            session.say(self._core.out, Failed(request.id, failure(error)))
+            session.send(self._core.out, Failed(request.id, failure(error)))
         else:
             if not is_answered_later:
-                session.say(self._core.out, Done(request.id))
+                session.send(self._core.out, Done(request.id))
 
     @staticmethod
     def _is_answered_later(session: Session, request: AnsweredRequest) -> bool:
@@ -201,7 +201,7 @@ class RequestHandler:
                 offer = parse_advertisement(text)
                 self._check_advertised()
                 for owner, keys in self._core.publisher_endpoints.withdraw(session, offer):
-                    owner.say(self._core.out, Withdrawn(tuple(keys)))
+                    owner.send(self._core.out, Withdrawn(tuple(keys)))
             case RemoveBroker(_, broker):
                 self._retire(session, broker)
             case Apply():
@@ -228,7 +228,7 @@ class RequestHandler:
         core.report("info", "plan_applied", epoch_us=epoch_us, by=session.owner)
 
         def done() -> None:
-            session.say(core.out, Done(request.id))
+            session.send(core.out, Done(request.id))
 
         def failed(reason: str) -> None:
             stated = cluster_state.fact(core.name, PLAN)
@@ -236,7 +236,7 @@ class RequestHandler:
                 filter = "" if self._plan is None else self._plan.filter
                 was_us = 1 if self._plan is None else self._plan.claimed_us  # before all others
                 cluster_state.announce(PLAN, filter=filter, claimed_us=was_us)
-            session.say(core.out, Failed(request.id, _not_stored(reason)))
+            session.send(core.out, Failed(request.id, _not_stored(reason)))
 
         core.settle_up()
         core.append((), done, failed)
@@ -283,7 +283,7 @@ class RequestHandler:
                 self._answer(session, each)
         else:
             first, *others = [each.id for each in requests]
-            session.say(self._core.out, Done(first, others=tuple(others)))
+            session.send(self._core.out, Done(first, others=tuple(others)))
 
     def _subscribe(self, session: Session, requests: Sequence[Subscribe]) -> None:
         """Put subscriptions in force, all or none."""
@@ -417,7 +417,7 @@ class RequestHandler:
         durability.enter(durable)
         bookmark = durability.bookmarks.get(subject)
         if bookmark and before is not None and not before.is_over:
-            session.say(core.out, Bookmarked(request.key, bookmark))
+            session.send(core.out, Bookmarked(request.key, bookmark))
         durable.session_epoch = session_epoch
         durable.deliveries.policy = policy
         self._consumers.attach(durable, session, request.key)
@@ -438,7 +438,7 @@ class RequestHandler:
             return
         is_ready = self._core.durability.events.is_ready
         if isinstance(request, Subscribe) and request.durable and not is_ready:
-            session.say(self._core.out, Failed(request.id, _not_stored(UNREADY)))
+            session.send(self._core.out, Failed(request.id, _not_stored(UNREADY)))
         else:
             self.serve(session, request)
 
@@ -459,12 +459,12 @@ class RequestHandler:
         consumers.attach(group, session, request.key)
 
         def done() -> None:
-            session.say(core.out, Done(request.id))
+            session.send(core.out, Done(request.id))
             consumers.pump(group)
 
         def failed(reason: str) -> None:
             consumers.release(group, session)
-            session.say(core.out, Failed(request.id, _not_stored(reason)))
+            session.send(core.out, Failed(request.id, _not_stored(reason)))
 
         core.append((), done, failed)
 
@@ -491,9 +491,9 @@ class RequestHandler:
         """Answer once a durable subscription is on the disk. If its lease had expired, its backlog
         is lost, which a gap reports.
         """
-        session.say(self._core.out, Done(request.id))
+        session.send(self._core.out, Done(request.id))
         if has_lapsed:
-            session.say(self._core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))
+            session.send(self._core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))
         self._consumers.pump(durable)
 
     def _not_subscribed(
@@ -506,7 +506,7 @@ class RequestHandler:
         if core.durability.here.get(durable.subject) is durable:  # else another session has it
             self._consumers.release(durable, session)
             core.durability.restore(durable.subject, core.settings.lease_s, core.at.now)
-        session.say(core.out, Failed(request.id, _not_stored(reason)))
+        session.send(core.out, Failed(request.id, _not_stored(reason)))
 
     def _unsubscribe(self, session: Session, request: Unsubscribe) -> None:
         """End a subscription. A durable one is deleted only with `forget`, once that is on the
@@ -524,8 +524,8 @@ class RequestHandler:
         core.end_durable(
             subscription.durable,
             Callbacks(
-                lambda: session.say(core.out, Done(request.id)),
-                lambda reason: session.say(core.out, Failed(request.id, _not_stored(reason))),
+                lambda: session.send(core.out, Done(request.id)),
+                lambda reason: session.send(core.out, Failed(request.id, _not_stored(reason))),
             ),
         )
 
@@ -619,13 +619,13 @@ class RequestHandler:
 
     def _updated(self, pending: _PendingUpdate) -> None:
         """Answer once a change of a durable subscription is on the disk."""
-        pending.session.say(self._core.out, Done(pending.id))
+        pending.session.send(self._core.out, Done(pending.id))
 
     def _not_updated(self, pending: _PendingUpdate, reason: str) -> None:
         """Undo a change that could not be written, unless a later one has replaced it."""
         core, session, subscription = self._core, pending.session, pending.subscription
         durable = pending.durable
-        session.say(core.out, Failed(pending.id, _not_stored(reason)))
+        session.send(core.out, Failed(pending.id, _not_stored(reason)))
         is_same = session.subscriptions.get(pending.key) is subscription
         if is_same and session in durable.consumers and durable.filter is pending.narrowed:
             filter, values = pending.narrowed_before

@@ -55,7 +55,7 @@ class Seeking:
             narrowed = narrow(message.filter, {}, neighbour.principal)
         except PalioError as error:  # nothing of it is granted, or it is too long when narrowed
             is_possible = not isinstance(error, NotPermitted)
-            neighbour.say(self._core.out, Sought(message.id, is_possible))
+            neighbour.send(self._core.out, Sought(message.id, is_possible))
         else:
             self._seek(neighbour, message.id, narrowed)
 
@@ -79,13 +79,13 @@ class Seeking:
         above = core.neighbours.get(sources.name) if isinstance(sources, Peer) else None
         self._open[mine] = _Open(asker, id, "" if above is None else above.name)
         if above is not None and above is not asker:
-            above.say(core.out, Seek(mine, filter))
+            above.send(core.out, Seek(mine, filter))
         else:
             self._answer(mine, has_source=sources is True)
 
     def _answer(self, mine: int, *, has_source: bool) -> None:
         asker, id, _ = self._open.pop(mine)
         if isinstance(asker, Session):
-            asker.say(self._core.out, Answer(id, has_source))
+            asker.send(self._core.out, Answer(id, has_source))
         else:
-            asker.say(self._core.out, Sought(id, has_source))
+            asker.send(self._core.out, Sought(id, has_source))

@@ -133,7 +133,7 @@ class PeerSession:
         """Return whether this is that session, and it can resume after `received` messages."""
         return self.id == session and self.stream.knows(received)
 
-    def say(self, out: list[Effect], message: Message) -> None:
+    def send(self, out: list[Effect], message: Message) -> None:
         """Send a sequenced message now, or once the other end has reconnected."""
         size = self.stream.send(message)
         self._budget.under_way += size
@@ -145,7 +145,7 @@ class PeerSession:
     def offer(self, out: list[Effect], message: _Events, limit: int) -> None:
         """Send events, or queue them; a queue of more than `limit` bytes drops the oldest."""
         if self.has_room and not self._queue:
-            self.say(out, message)
+            self.send(out, message)
             return
         if isinstance(message, Deliver) and message.subscriptions is not None:
             # Answers overtake queued events: by then the subscriptions may have changed.
@@ -170,7 +170,7 @@ class PeerSession:
             self._report_gaps(out)
             message, size = self._queue.popleft()
             self._account(-size)
-            self.say(out, message)
+            self.send(out, message)
         if not self._queue and self.has_room:
             self._report_gaps(out)
 
@@ -238,7 +238,7 @@ class PeerSession:
             gaps = Gaps((*possible, *self._gaps.values()))
             self._gaps, self._possible_loss = {}, ""
             if self.peer.is_client:
-                self.say(out, gaps)
+                self.send(out, gaps)
 
 
 class Subscription(msgspec.Struct):
@@ -373,7 +373,7 @@ class Session(PeerSession):
             self.offer(out, Assembled(news.key, news.parts), limit)
         else:
             late = (news.publisher, news.first_seq, news.last_seq, news.count, news.key)
-            self.say(out, Gaps((Gap(*late, is_late=True),)))
+            self.send(out, Gaps((Gap(*late, is_late=True),)))
 
     def lapse(self, out: list[Effect], reason: str) -> None:
         """Report that events of any publisher may be lost, now or once the window allows it."""
@@ -426,20 +426,20 @@ class Neighbour(PeerSession):
         if isinstance(portion, Route) and (self._behind or (is_last and self._queue)):
             self._behind.append(portion)
         else:
-            super().say(out, portion)
+            super().send(out, portion)
 
-    def say_behind(self, out: list[Effect], message: Message) -> None:
+    def send_behind(self, out: list[Effect], message: Message) -> None:
         """Send a message after the queued events."""
         if self._behind or self._queue:
             self._behind.append(message)
         else:
-            self.say(out, message)
+            self.send(out, message)
 
     def send_waiting(self, out: list[Effect]) -> None:
         """Send queued events, then the messages behind them."""
         super().send_waiting(out)
         while self._behind and not self._queue:
-            super().say(out, self._behind.popleft())
+            super().send(out, self._behind.popleft())
 
     def carry(self, out: list[Effect], message: Carry, limit: int) -> None:
         """Send or queue an entry on its path to another broker. Drop it if the queue is half full,
@@ -458,14 +458,14 @@ class Neighbour(PeerSession):
         """True if its own window allows more: clients that stall must not stall links."""
         return self.stream.has_room and not self.untold
 
-    def say(self, out: list[Effect], message: Message) -> None:
+    def send(self, out: list[Effect], message: Message) -> None:
         """Send a message after those in `untold`, so that tables and messages keep their order."""
         if self.before is not None:
             self.before()
         if self.untold:
             self.untold.append(iter((message,)))
         else:
-            super().say(out, message)
+            super().send(out, message)
 
     @property
     def unseen(self) -> list[Forward]:

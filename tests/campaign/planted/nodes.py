@@ -181,7 +181,7 @@ def _past_the_queue(right: Callable[..., Any]) -> Callable[..., Any]:
 
     def wrong(self: PeerSession, out: Any, message: Any, limit: int) -> None:
         if self.has_room:
-            self.say(out, message)
+            self.send(out, message)
         else:
             right(self, out, message, limit)
 
