@@ -11,13 +11,13 @@ import pytest
 from palio.errors import InvalidConfiguration, JournalDamaged
 from palio.server.journal import format as pages
 from palio.server.journal.format import (
-    about,
     checksum,
     connect,
     create_or_check,
     payload_checksum,
     put_about,
     put_row,
+    read_about,
     sound_rows,
 )
 from tests.tables import code
@@ -74,12 +74,12 @@ def test_a_database_of_something_else_is_no_journal(tmp_path: Path) -> None:
 
 def test_what_a_journal_says_of_itself_is_checked(connection: sqlite3.Connection) -> None:
     put_about(connection, {"epoch": 4})
-    assert about(connection, "epoch") == 4
+    assert read_about(connection, "epoch") == 4
     connection.execute("UPDATE about SET value = 5 WHERE key = 'epoch'")
     with pytest.raises(JournalDamaged, match="'epoch' is not what was written"):
-        about(connection, "epoch")
+        read_about(connection, "epoch")
     with pytest.raises(JournalDamaged, match="'age' is missing"):
-        about(connection, "age")
+        read_about(connection, "age")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from palio.node.operations import (
     PutSubscription,
     PutTime,
 )
-from palio.server.journal.format import about, connect, create_or_check
+from palio.server.journal.format import connect, create_or_check, read_about
 from palio.server.journal.scribe import Scribe
 from palio.server.journal.watermark import Note, Span
 from tests.server.helpers import put
@@ -33,7 +33,7 @@ def test_the_last_offset_is_the_highest_ever_used(connection: sqlite3.Connection
         scribe = Scribe(connection)
         scribe.write(put(entry))
         scribe.finish()
-    assert about(connection, "last_offset") == 9
+    assert read_about(connection, "last_offset") == 9
 
 
 def test_events_of_one_shape_share_its_description(connection: sqlite3.Connection) -> None:
@@ -58,7 +58,7 @@ def test_each_transaction_is_noted(connection: sqlite3.Connection) -> None:
     assert scribe.finish() == Note("b1", 0, 1, 5, 77, spans, ["ann/d"])
     scribe.write(DropSubscription("ann/d"))
     assert scribe.finish() == Note("b1", 0, 2, 5, 77, ended=["ann/d"])
-    assert (about(connection, "log"), about(connection, "time_us")) == (3, 77)
+    assert (read_about(connection, "log"), read_about(connection, "time_us")) == (3, 77)
 
 
 def test_what_a_failed_transaction_did_is_forgotten(connection: sqlite3.Connection) -> None:
@@ -69,7 +69,7 @@ def test_what_a_failed_transaction_did_is_forgotten(connection: sqlite3.Connecti
     connection.execute("ROLLBACK")
     scribe.forget()
     assert scribe.finish() == Note("b1", 0, 1, 0)
-    assert about(connection, "log") == 0
+    assert read_about(connection, "log") == 0
 
 
 def test_room_is_tried_and_nothing_is_left(connection: sqlite3.Connection) -> None:

@@ -32,8 +32,8 @@ from palio.node.operations import (
 )
 from palio.protocol.messages import Share
 from palio.server.counters import JournalCounters
-from palio.server.journal.format import about, create_or_check
-from palio.server.journal.reading import JournalReader, load_log
+from palio.server.journal.format import create_or_check, read_about
+from palio.server.journal.reading import JournalReader, load_operations
 from palio.server.journal.scribe import LogTables, Scribe
 from tests.conftest import seeds
 from tests.node import durable_world
@@ -146,7 +146,7 @@ def tables() -> tuple[sqlite3.Connection, LogTables]:
 
 
 def loaded(connection: sqlite3.Connection, kind: type[Operation]) -> list[Operation]:
-    return [each for each in load_log(connection) if isinstance(each, kind)]
+    return [each for each in load_operations(connection) if isinstance(each, kind)]
 
 
 def test_what_is_over_is_no_more_and_what_is_used_is_remembered() -> None:
@@ -157,7 +157,7 @@ def test_what_is_over_is_no_more_and_what_is_used_is_remembered() -> None:
     ]
     found.write(Ack("ann/d", 0, (1,)))
     found.write(Release("b2", 5, 3))
-    kinds = [type(each) for each in load_log(connection)]
+    kinds = [type(each) for each in load_operations(connection)]
     assert kinds == [Open, Renew, Release, Cursor, Numbered, Numbered]
     assert (found.log, found.last_offset) == (3, 3)
 
@@ -181,7 +181,7 @@ def test_a_row_that_is_not_what_was_written_is_found(table: str) -> None:
     connection, _ = tables()
     connection.execute(f"UPDATE {table} SET sum = sum + 1")
     with pytest.raises(JournalDamaged, match=f"in {table}"):
-        list(load_log(connection))
+        list(load_operations(connection))
 
 
 def test_publishers_are_remembered_in_the_order_of_what_they_said() -> None:
@@ -198,4 +198,4 @@ def test_another_log_has_nothing_of_the_streams() -> None:
     assert found.log == 4
     assert loaded(connection, Release) == [Release("b2", 5, 0)]
     assert not loaded(connection, Cursor)
-    assert about(connection, "log") == 0, "it is written as the transaction ends"
+    assert read_about(connection, "log") == 0, "it is written as the transaction ends"

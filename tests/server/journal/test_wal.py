@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from palio.errors import JournalDamaged
-from palio.server.journal.reading import check_log
+from palio.server.journal.reading import check_wal
 
 PAGE: Final = 4_096
 FRAME: Final = 24 + PAGE
@@ -56,13 +56,13 @@ def change(database: Path, place: int) -> None:
 
 def test_a_sound_log_passes(crashed: Path) -> None:
     assert frames(crashed).count(True) == 9
-    check_log(crashed)
+    check_wal(crashed)
 
 
 def test_no_log_and_an_empty_one_pass(tmp_path: Path) -> None:
-    check_log(tmp_path / "db")
+    check_wal(tmp_path / "db")
     log(tmp_path / "db").write_bytes(b"")
-    check_log(tmp_path / "db")
+    check_wal(tmp_path / "db")
 
 
 @pytest.mark.parametrize("place", [8, 100, 4_000])
@@ -76,7 +76,7 @@ def test_a_change_before_the_last_transaction_is_found_in_any_frame(
         log(crashed).write_bytes(sound)
         change(crashed, 32 + frame * FRAME + place)
         with pytest.raises(JournalDamaged, match="is not what was written") as told:
-            check_log(crashed)
+            check_wal(crashed)
         first, last = map(int, re.findall(r"frames (\d+) to (\d+)", str(told.value))[0])
         assert [end for end in (-1, *ends) if first - 2 <= end < last] == [first - 2, last - 1]
         assert first <= frame + 1 <= last
@@ -95,17 +95,17 @@ def test_a_last_transaction_that_was_torn_passes(crashed: Path) -> None:
     ends = [number for number, end in enumerate(frames(crashed)) if end]
     torn = 32 + (ends[-2] + 1) * FRAME + 100
     log(crashed).write_bytes(sound[:torn])  # cut off
-    check_log(crashed)
+    check_wal(crashed)
     log(crashed).write_bytes(sound[:torn] + bytes(len(sound) - torn))  # never written
-    check_log(crashed)
+    check_wal(crashed)
     log(crashed).write_bytes(sound[:torn] + bytes(FRAME) + sound[torn + FRAME :])  # out of order
-    check_log(crashed)
+    check_wal(crashed)
 
 
 def test_a_header_that_changed_is_found(crashed: Path) -> None:
     change(crashed, 17)
     with pytest.raises(JournalDamaged, match="head of the log"):
-        check_log(crashed)
+        check_wal(crashed)
 
 
 def test_frames_of_an_older_log_in_the_same_file_pass(tmp_path: Path) -> None:
@@ -121,6 +121,6 @@ def test_frames_of_an_older_log_in_the_same_file_pass(tmp_path: Path) -> None:
         for name in ("db", "db-wal"):
             shutil.copy(database.parent / name, tmp_path / name)
     assert len(frames(tmp_path / "db")) > 10
-    check_log(tmp_path / "db")
+    check_wal(tmp_path / "db")
     change(tmp_path / "db", 32 + 8 * FRAME)  # in the old ones
-    check_log(tmp_path / "db")
+    check_wal(tmp_path / "db")

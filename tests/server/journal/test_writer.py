@@ -12,7 +12,7 @@ from palio.node.operations import Ack, Discard, Operation, Retarget
 from palio.server.counters import JournalCounters
 from palio.server.journal.disk_space import FileIdentity
 from palio.server.journal.format import connect, create_or_check
-from palio.server.journal.reading import load_log
+from palio.server.journal.reading import load_operations
 from palio.server.journal.watermark import Note, Watermark
 from palio.server.journal.writer import MAX_GROUP, Writer
 from tests.server.helpers import append, put
@@ -167,7 +167,7 @@ def test_what_lets_go_is_written_before_what_comes_with_it(writer: Writer, tmp_p
     writer.append(append(2, retarget, released=(Ack("ann/d", 1), Discard((1,)))))
     writer.flush()
     with closing(connect(tmp_path / "journal")) as other:
-        assert [type(each) for each in load_log(other)] == []
+        assert [type(each) for each in load_operations(other)] == []
 
 
 def test_an_append_of_nothing_is_answered_behind_those_before(

@@ -207,7 +207,7 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
     problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if problem != "ok":
         raise JournalDamaged(f"the structure is broken: {problem}")
-    owner = about(connection, "name")
+    owner = read_about(connection, "name")
     if owner != name:
         raise InvalidConfiguration(
             f"{path} is the journal of the broker {owner!r}, not of {name!r}: other brokers "
@@ -215,7 +215,7 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
         )
 
 
-def about(connection: sqlite3.Connection, key: str) -> Any:
+def read_about(connection: sqlite3.Connection, key: str) -> Any:
     """Return a value of the table `about`."""
     row = connection.execute("SELECT * FROM about WHERE key = ?", (key,)).fetchone()
     if row is None:

@@ -29,8 +29,8 @@ from palio.protocol.limits import MAX_SUBJECTS
 from palio.protocol.messages import Share
 from palio.server.counters import JournalCounters
 from palio.server.journal.disk_space import DiskSpace, FileIdentity
-from palio.server.journal.format import about, connect, create_or_check, put_about, sound_rows
-from palio.server.journal.reading import JournalReader, check_log, translated_damage
+from palio.server.journal.format import connect, create_or_check, put_about, read_about, sound_rows
+from palio.server.journal.reading import JournalReader, check_wal, translated_damage
 from palio.server.journal.scribe import Scribe
 from palio.server.journal.watermark import FILE as MARK
 from palio.server.journal.watermark import Note, Watermark
@@ -68,7 +68,7 @@ class Journal:
             self._mark = undo.enter_context(closing(Watermark(directory / MARK)))
             _make_private(self.path)
             self._room = DiskSpace(directory, reserve_bytes)
-            check_log(self.path)
+            check_wal(self.path)
             self._connection = undo.enter_context(closing(connect(self.path)))
             create_or_check(self._connection, self.path, name)
             (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
@@ -284,11 +284,11 @@ def begin_epoch(
             f"{mark.path} is of the journal of the broker {newest.name!r}, not of {name!r}; "
             "set broker.name, or another broker.data_dir"
         )
-    epoch, commits = int(about(connection, "epoch")), int(about(connection, "commits"))
+    epoch, commits = int(read_about(connection, "epoch")), int(read_about(connection, "commits"))
     here = [row[0] for row in sound_rows(connection, "subscriptions")]
     connection.execute("BEGIN IMMEDIATE")
     if newest is not None and newest.commits > commits:
-        last_offset = int(about(connection, "last_offset"))
+        last_offset = int(read_about(connection, "last_offset"))
         lost = [subject for subject in mark.names if subject not in set(here)]
         _log_loss(path, mark, newest, commits, last_offset, lost)
         counters.missing = max(0, newest.last_offset - last_offset)
@@ -315,7 +315,7 @@ def _after(connection: sqlite3.Connection, newest: Note) -> dict[str, int]:
         "last_offset": newest.last_offset,
         "time_us": newest.time_us,
     }
-    return {key: max(value, int(about(connection, key))) for key, value in used.items()}
+    return {key: max(value, int(read_about(connection, key))) for key, value in used.items()}
 
 
 def _begin_log(
@@ -331,14 +331,14 @@ def _begin_log(
     The number of a log is the time of day, so that two brokers from one copy begin different logs.
     """
     wall_us = time.time_ns() // 1_000
-    name, log = str(about(connection, "name")), int(about(connection, "log"))
+    name, log = str(read_about(connection, "name")), int(read_about(connection, "log"))
     homes: dict[str, list[Share]] = {}
     for subject in lost:
         homes.setdefault(name, []).append(Share(subject, 0, None))
     for claim in (Claim(*row) for row in sound_rows(connection, "claims")):
         if for_all and not claim.is_over:
             homes.setdefault(claim.home, []).append(Share(claim.subject, claim.number, None))
-    targets = tuple(_targets(homes, int(about(connection, "last_offset"))))
+    targets = tuple(_targets(homes, int(read_about(connection, "last_offset"))))
     if targets:
         notice = LossMarker.at(name, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0)
         scribe.write(Put(targets[0].offset, notice.parcel, wall_us, targets))

@@ -19,14 +19,14 @@ from palio.server.counters import JournalCounters
 from palio.server.journal.format import (
     FORMAT,
     ROWS,
-    about,
     connect,
     create_or_check,
     put_about,
+    read_about,
     sound,
 )
 from palio.server.journal.journal import FILE, lock
-from palio.server.journal.reading import JournalReader, check_log, translated_damage
+from palio.server.journal.reading import JournalReader, check_wal, translated_damage
 from palio.server.journal.watermark import FILE as MARK
 from palio.server.journal.watermark import Note, Watermark
 
@@ -70,7 +70,7 @@ def check(directory: Path) -> Findings:
             damage += problems[:MAX_LISTED]
         name = ""
         with suppress(JournalDamaged, sqlite3.DatabaseError):
-            name = str(about(connection, "name"))
+            name = str(read_about(connection, "name"))
         return Findings(name, tables, damage)
 
 
@@ -87,7 +87,7 @@ def _damage_of_structure(connection: sqlite3.Connection) -> list[str]:
 
 def _damage_of_log(path: Path) -> list[str]:
     try:
-        check_log(path)
+        check_wal(path)
     except JournalDamaged as error:
         return [str(error)]
     return []
@@ -197,9 +197,9 @@ def _copy_mark(
     """
     with files.replaced(to / MARK) as file, suppress(FileNotFoundError):
         file.write((directory / MARK).read_bytes())
-    name = about(target, "name")
+    name = read_about(target, "name")
     epoch, commits, last_offset = (
-        int(about(target, key)) for key in ("epoch", "commits", "last_offset")
+        int(read_about(target, key)) for key in ("epoch", "commits", "last_offset")
     )
     with closing(Watermark(to / MARK)) as mark:
         if is_incomplete:
@@ -248,7 +248,7 @@ def _copy_waiting(source: sqlite3.Connection, target: sqlite3.Connection) -> Non
 def _about(connection: sqlite3.Connection, newest: Note | None, key: str) -> str | int:
     """Read a value of the table `about`, or of the watermark if that is damaged."""
     try:
-        value: str | int = about(connection, key)
+        value: str | int = read_about(connection, key)
     except (JournalDamaged, sqlite3.DatabaseError):
         if newest is None:
             raise JournalDamaged(f"its {key} cannot be read, nor a mark") from None

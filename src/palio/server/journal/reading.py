@@ -1,4 +1,8 @@
-"""`JournalReader`: reads of a journal, which return only rows whose checksum is right."""
+"""Reads a journal: `JournalReader` returns only rows whose checksums match.
+
+`check_wal` runs before SQLite opens the database, because SQLite drops damaged transactions
+silently.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +38,16 @@ from palio.node.operations import (
 from palio.protocol.legal_parcels import read_shape
 from palio.protocol.messages import Fact, Share
 from palio.server.counters import JournalCounters
-from palio.server.journal.format import about, checksum, parcel_of, payload_checksum, sound_rows
+from palio.server.journal.format import (
+    checksum,
+    parcel_of,
+    payload_checksum,
+    read_about,
+    sound_rows,
+)
 
-BROKEN: Final = (msgspec.MsgspecError, ValueError, TypeError, OverflowError)
-"""Errors of a row with other types: SQLite keeps values of any type in a column."""
+DECODE_ERRORS: Final = (msgspec.MsgspecError, ValueError, TypeError, OverflowError)
+"""Errors raised by decoding a damaged row: SQLite stores values of any type in any column."""
 
 _HEAD: Final = "SELECT entry, publisher, first_seq, last_seq, wall_us, shape, sum"
 
@@ -54,13 +64,16 @@ class JournalReader:
         self._shapes: dict[int, tuple[Shape, bytes]] = {}
 
     def load(self, epoch: int) -> Stored:
-        """Read all but the events; the backlog is read lazily, as it may not fit into memory."""
+        """Read all tables except the events.
+
+        The operations are read while the caller iterates, as the backlog may exceed the memory.
+        """
         connection = self._connection
         with translated_damage(self._path, self._counters):
             return Stored(
                 epoch=epoch,
                 operations=self._operations(),
-                last_offset=about(connection, "last_offset"),
+                last_offset=read_about(connection, "last_offset"),
                 subscriptions=[
                     PutSubscription(*row) for row in sound_rows(connection, "subscriptions")
                 ],
@@ -68,13 +81,13 @@ class JournalReader:
                     msgspec.json.decode(fact, type=Fact)
                     for _, _, fact in sound_rows(connection, "facts")
                 ],
-                time_us=about(connection, "time_us"),
+                time_us=read_about(connection, "time_us"),
                 bookmarks=dict(sound_rows(connection, "bookmarks")),
             )
 
     def _operations(self) -> Iterator[Operation]:
         with translated_damage(self._path, self._counters):
-            yield from load_log(self._connection)
+            yield from load_operations(self._connection)
 
     def records(self) -> dict[str, bytes]:
         """Read the records of fronts, oldest first."""
@@ -92,7 +105,7 @@ class JournalReader:
             return [self.entry(row) for row in rows]
 
     def heading(self, entry: int) -> Heading | None:
-        """Read an entry's heading, if it is sound (`Store`)."""
+        """Read an entry's heading (`Store`); None if it is missing or damaged."""
         query = f"{_HEAD} FROM entries WHERE entry = ?"
         try:
             row = self._connection.execute(query, (entry,)).fetchone()
@@ -106,7 +119,7 @@ class JournalReader:
         return Heading(publisher, first_seq, last_seq, wall_us)
 
     def entry(self, row: tuple[Any, ...]) -> Entry:
-        """Return a row of `entries`; `JournalDamaged` if it is not what was written."""
+        """Decode a row of `entries`; `JournalDamaged` if a checksum differs."""
         *head, head_sum, payload_sum, payload = row
         entry, publisher, first_seq, last_seq, wall_us, shape = head
         try:
@@ -116,7 +129,7 @@ class JournalReader:
             ):
                 raise ValueError("its checksum differs")  # reported with the others
             return Entry(entry, parcel_of(publisher, parsed, payload), wall_us)
-        except BROKEN as error:
+        except DECODE_ERRORS as error:
             raise JournalDamaged(
                 f"entry {entry} is not what was written ({error}); lost are the "
                 f"events {first_seq} to {last_seq} of {publisher!r}"
@@ -133,9 +146,9 @@ class JournalReader:
         return shape
 
 
-def load_log(connection: sqlite3.Connection) -> Iterator[Operation]:
-    """Yield operations whose fold is the state in the tables. All rows are checked."""
-    log = about(connection, "log")
+def load_operations(connection: sqlite3.Connection) -> Iterator[Operation]:
+    """Yield operations that rebuild the state of the tables; check every row."""
+    log = read_about(connection, "log")
     if log:
         yield CaughtUp(log)
     for row in sound_rows(connection, "claims"):
@@ -150,12 +163,12 @@ def load_log(connection: sqlite3.Connection) -> Iterator[Operation]:
     for (offset, home), group in groupby(rows, key=lambda row: (row[1], row[0])):
         if offset <= bases.get(home, 0):
             raise JournalDamaged(f"in waiting, {offset} for {home!r} exists, but was released")
-        parts = list(group)
-        shares = tuple(Share(subject, number, some) for _, _, subject, number, _, some in parts)
-        yield Place(home, offset, parts[0][4], shares)
+        members = list(group)
+        shares = tuple(Share(subject, number, some) for _, _, subject, number, _, some in members)
+        yield Place(home, offset, members[0][4], shares)
     # Entries that no subscription needs: the broker stopped before it discarded them.
-    left = "SELECT entry FROM entries WHERE entry NOT IN (SELECT entry FROM waiting)"
-    for (entry,) in connection.execute(left):
+    unneeded = "SELECT entry FROM entries WHERE entry NOT IN (SELECT entry FROM waiting)"
+    for (entry,) in connection.execute(unneeded):
         yield Put(entry, None, 0, ())
     for row in sound_rows(connection, "cursors"):
         yield Cursor(*row)
@@ -170,7 +183,7 @@ REMEDY: Final = "; palio journal salvage writes the rest to another directory"
 def translated_damage(
     path: Path, counters: JournalCounters | None = None, *, remedy: str = REMEDY
 ) -> Iterator[None]:
-    """Translate errors of SQLite and of the codecs about a broken file into `JournalDamaged`."""
+    """Translate errors that a damaged file causes in SQLite and the codecs to `JournalDamaged`."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -181,7 +194,7 @@ def translated_damage(
                 f"{path}: the disk is full; make some room for the broker to start"
             ) from error
         raise JournalDamaged(f"{path}: {error}{remedy}") from error
-    except (*BROKEN, JournalDamaged, sqlite3.DatabaseError) as error:
+    except (*DECODE_ERRORS, JournalDamaged, sqlite3.DatabaseError) as error:
         if isinstance(error, InvalidInput):
             raise
         if counters is not None:
@@ -189,89 +202,93 @@ def translated_damage(
         raise JournalDamaged(f"{path}: {error}{remedy}") from error
 
 
-# --- the log, before SQLite reads it ---
+# --- SQLite's write-ahead log (WAL), checked before SQLite reads it ---
 #
-# SQLite reads the log up to the first frame whose checksum is wrong, and takes the rest for a write
-# that a crash tore. That is right for the last transaction, which was not acked. But each
-# transaction is synced before the next one is written. So a broken frame with a later transaction
-# behind it was on the disk and whole: it was acked, and has changed since.
-# SQLite would drop it and all after it silently; `check_log` raises an error instead.
+# SQLite reads the WAL up to the first frame with a wrong checksum, and treats the rest as a write
+# that a crash interrupted. That is right for the last transaction, which was not acked. But the
+# broker syncs each transaction before it writes the next. So a broken frame with a later
+# transaction behind it was once complete on the disk and acked, and was damaged since.
+# SQLite would silently drop it and all frames after it; `check_wal` raises an error instead.
 #
-# A change within the very last transaction looks like a torn write, and is not detected. The
-# watermark detects a log that was cut short. A log beside an empty database, which SQLite would
-# remove, is refused too.
+# Damage within the last transaction looks like an interrupted write, and is not detected. The
+# watermark detects a WAL that was cut short. `check_wal` also refuses a WAL beside an empty
+# database, because SQLite would delete that WAL.
 #
-# The log is a header of 32 bytes and frames of 24 bytes and a page, all numbers big-endian. A frame
-# has the page's number, the size of the database if it ends a transaction, and two salts: those of
-# the header, if it is of this log, and both others if it is of an older one in the same file. How
-# many frames SQLite takes is in the head of its index (https://sqlite.org/walformat.html).
+# The WAL has a header of 32 bytes, then frames of a 24-byte head and a page; numbers are
+# big-endian. A frame's head has the page's number, the size of the database in pages if the frame
+# ends a transaction (else 0), and two salts. Both are equal to the header's salts in frames of the
+# current WAL; both differ in frames left from an older WAL in the same file. The last frame that
+# SQLite accepts is in the head of the WAL index (https://sqlite.org/walformat.html).
 
 
 _HEADER: Final = struct.Struct(">8I")
 _FRAME: Final = struct.Struct(">4I")
 _FRAME_HEAD_BYTES: Final = 24
-_TAKEN: Final = struct.Struct("=16xI")
-"""Of the index: in the order of the machine, the last frame of the last whole transaction."""
+_LAST_COMMITTED: Final = struct.Struct("=16xI")
+"""`mxFrame` in the WAL index, in native byte order: the last frame of a committed transaction."""
 _MAGIC_LITTLE: Final = 0x377F0682
 _MAGIC_BIG: Final = 0x377F0683
 _MASK: Final = 0xFFFFFFFF
 
 
-def check_log(database: Path) -> None:
-    """Raise `JournalDamaged` if the log of a database lost a transaction that was synced."""
-    log = database.with_name(database.name + "-wal")
-    if not log.exists() or log.stat().st_size <= _HEADER.size:
+def check_wal(database: Path) -> None:
+    """Raise `JournalDamaged` if a transaction that was synced is damaged in a database's WAL."""
+    wal = database.with_name(database.name + "-wal")
+    if not wal.exists() or wal.stat().st_size <= _HEADER.size:
         return
     if not database.exists() or not database.stat().st_size:
         raise JournalDamaged(
-            f"{database} is empty or missing, and its log {log.name} is not: what was acknowledged "
+            f"{database} is empty or missing, and its log {wal.name} is not: what was acknowledged "
             "depends on both; take the directory from a backup, or move it away and start empty"
         )
-    ours, ends = _frames(log)
-    taken = _taken(database)
-    end = next((frame for frame in ends if frame > taken), None)
-    if end is not None and ours[-1] > end:
+    frames, transaction_ends = _frames(wal)
+    committed = _last_committed_frame(database)
+    end = next((frame for frame in transaction_ends if frame > committed), None)
+    # SQLite rejected the transaction that ends at `end`. Later frames show that it was synced.
+    if end is not None and frames[-1] > end:
         raise JournalDamaged(
-            f"{log}: of the frames {taken + 1} to {end} one is not what was written, and what was "
-            "acknowledged after it depends on it"
+            f"{wal}: one of the frames {committed + 1} to {end} is not what was written, and what "
+            "was acknowledged after it depends on it"
         )
 
 
-def _frames(log: Path) -> tuple[list[int], list[int]]:
-    """Return the numbers of this log's frames, and of those that end a transaction."""
-    with log.open("rb") as file:
-        head = file.read(_HEADER.size)
-        magic, _, page_bytes, _, salt_1, salt_2, *sums = _HEADER.unpack(head)
-        if magic not in (_MAGIC_LITTLE, _MAGIC_BIG) or _sums(head, magic) != sums:
-            raise JournalDamaged(f"{log}: the head of the log is not what was written")
-        step = _FRAME_HEAD_BYTES + (65_536 if page_bytes == 1 else page_bytes)
-        ours, ends = [], []
-        for frame in range(1, (os.fstat(file.fileno()).st_size - _HEADER.size) // step + 1):
-            file.seek(_HEADER.size + (frame - 1) * step)
-            _, pages, one, other = _FRAME.unpack(file.read(_FRAME.size))
-            if one == salt_1 or other == salt_2:  # one of them may have changed
-                ours.append(frame)
+def _frames(wal: Path) -> tuple[list[int], list[int]]:
+    """Return the numbers of the current WAL's frames, and of those that end a transaction."""
+    with wal.open("rb") as file:
+        header = file.read(_HEADER.size)
+        magic, _, page_bytes, _, salt_1, salt_2, *sums = _HEADER.unpack(header)
+        if magic not in (_MAGIC_LITTLE, _MAGIC_BIG) or _header_checksum(header, magic) != sums:
+            raise JournalDamaged(f"{wal}: the header of the log is not what was written")
+        frame_bytes = _FRAME_HEAD_BYTES + (65_536 if page_bytes == 1 else page_bytes)
+        count = (os.fstat(file.fileno()).st_size - _HEADER.size) // frame_bytes
+        frames, transaction_ends = [], []
+        for frame in range(1, count + 1):
+            file.seek(_HEADER.size + (frame - 1) * frame_bytes)
+            _, pages, frame_salt_1, frame_salt_2 = _FRAME.unpack(file.read(_FRAME.size))
+            # Either salt identifies a frame of this WAL, as the other may be damaged.
+            if frame_salt_1 == salt_1 or frame_salt_2 == salt_2:
+                frames.append(frame)
                 if pages:
-                    ends.append(frame)
-    return ours, ends
+                    transaction_ends.append(frame)
+    return frames, transaction_ends
 
 
-def _sums(head: bytes, magic: int) -> list[int]:
-    """Return the checksum of the head of a log."""
-    one = other = 0
-    words = struct.unpack("<6I" if magic == _MAGIC_LITTLE else ">6I", head[:24])
+def _header_checksum(header: bytes, magic: int) -> list[int]:
+    sum_1 = sum_2 = 0
+    words = struct.unpack("<6I" if magic == _MAGIC_LITTLE else ">6I", header[:24])
     for first, second in zip(words[::2], words[1::2], strict=True):
-        one = one + first + other & _MASK
-        other = other + second + one & _MASK
-    return [one, other]
+        sum_1 = sum_1 + first + sum_2 & _MASK
+        sum_2 = sum_2 + second + sum_1 & _MASK
+    return [sum_1, sum_2]
 
 
-def _taken(database: Path) -> int:
-    """Return the last frame that SQLite accepts, without changing the log."""
+def _last_committed_frame(database: Path) -> int:
+    """Return the last frame that SQLite accepts, without changing the WAL."""
     source = f"{database.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(source, uri=True)) as connection:
-        with suppress(sqlite3.DatabaseError):  # of the database, not of its log
+        with suppress(sqlite3.DatabaseError):  # damage to the database itself; `load` reports it
             connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+        # SQLite writes the index at the first read, and may delete it with the last connection.
         index = database.with_name(database.name + "-shm").read_bytes()
-    (taken,) = _TAKEN.unpack_from(index)
-    return int(taken)
+    (frame,) = _LAST_COMMITTED.unpack_from(index)
+    return int(frame)

@@ -1,7 +1,7 @@
 """`Scribe`: executes operations as SQL statements, on the writer's connection to a journal.
 
 A broker's durable backlog is a fold of operations. `LogTables` folds them into tables, and
-`palio.node.queues` does the same in memory; `load_log` reads the tables back.
+`palio.node.queues` does the same in memory; `load_operations` reads the tables back.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from palio.node.operations import (
     Retarget,
 )
 from palio.server.journal.format import (
-    about,
     checksum,
     payload_checksum,
     payload_of,
     put_about,
     put_row,
+    read_about,
 )
 from palio.server.journal.watermark import Note, Span
 
@@ -57,9 +57,9 @@ class LogTables:
         self._connection = connection
         self._execute = connection.execute
         self._many = connection.executemany
-        self.log = int(about(connection, "log"))
+        self.log = int(read_about(connection, "log"))
         """The number of this log; 0 until the broker has caught up with its network."""
-        self.last_offset = int(about(connection, "last_offset"))
+        self.last_offset = int(read_about(connection, "last_offset"))
         """The greatest offset that was ever used: each is used once."""
 
     def write(self, operation: Operation) -> None:
@@ -153,7 +153,8 @@ class Scribe:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._execute = connection.execute
-        self._name, self._epochs = str(about(connection, "name")), int(about(connection, "epoch"))
+        self._name = str(read_about(connection, "name"))
+        self._epochs = int(read_about(connection, "epoch"))
         self._shapes: dict[Shape, tuple[int, pa.Buffer]] = {}
         self.forget()
 
@@ -161,8 +162,8 @@ class Scribe:
         """Read counters and shapes again after a transaction failed: its changes are undone."""
         self._shapes.clear()
         self._tables = LogTables(self._connection, self._name)
-        self._time_us = int(about(self._connection, "time_us"))
-        self._begin(int(about(self._connection, "commits")) + 1)
+        self._time_us = int(read_about(self._connection, "time_us"))
+        self._begin(int(read_about(self._connection, "commits")) + 1)
 
     def _begin(self, commits: int) -> None:
         self._spans: dict[str, Span] = {}
