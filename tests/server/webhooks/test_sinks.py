@@ -10,7 +10,7 @@ import pytest
 
 from palio.server.limits import MAX_CALLS, MAX_CALLS_OF_ONE
 from palio.server.webhooks import sinks
-from palio.server.webhooks.sinks import READ_OFF_BYTES, SinkFailed, Sinks
+from palio.server.webhooks.sinks import MAX_DRAINED_BYTES, SinkFailed, Sinks
 from tests.server.fronts import WAIT_S
 from tests.server.webhooks.handled import Handled
 from tests.server.webhooks.test_network import HEAD, Machine
@@ -42,7 +42,7 @@ async def test_nothing_is_asked_to_be_packed_and_nothing_is_unpacked() -> None:
 
 @pytest.mark.parametrize(
     ("body", "connections"),
-    [(0, 1), (READ_OFF_BYTES - 1, 1), (READ_OFF_BYTES, 1), (READ_OFF_BYTES + 1, 2)],
+    [(0, 1), (MAX_DRAINED_BYTES - 1, 1), (MAX_DRAINED_BYTES, 1), (MAX_DRAINED_BYTES + 1, 2)],
 )
 async def test_a_short_body_is_read_off_and_the_connection_used_again(
     body: int, connections: int
@@ -70,7 +70,7 @@ async def test_no_cookie_of_a_sink_is_kept() -> None:
 
 
 async def test_a_body_that_does_not_come_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sinks, "READ_OFF_S", 0.01)
+    monkeypatch.setattr(sinks, "DRAIN_S", 0.01)
     async with Machine(HEAD, b"content-length: 9\r\n\r\n").at_work() as machine:
         calls = Sinks(httpcore.AsyncConnectionPool)
         assert (await calls.call("a", "POST", f"http://127.0.0.1:{machine.port}/", {})).is_success

@@ -1,10 +1,11 @@
-"""`Sinks`: calls addresses that subscribers gave, so that neither they nor what answers do harm.
+"""`Sinks`: the HTTP client for webhook URLs that untrusted users supply.
 
-1. At most `MAX_CALLS` are under way at once, and `MAX_CALLS_OF_ONE` of one owner. A call that
-   has to wait for its turn has not failed.
-2. A call takes at most `CALL_S` in all, whatever the other end does.
-3. Of an answer only the status and the headers count. Nothing is unpacked; a short body is read
-   off and thrown away, so that the connection can be used again, and of a long one nothing.
+It limits calls and responses, and protects against requests to internal addresses (SSRF).
+
+1. At most `MAX_CALLS` are in flight, and `MAX_CALLS_OF_ONE` of one owner. Further calls wait.
+2. A call takes at most `CALL_S`, from its start until its response was read.
+3. Only the status and the headers of a response are used. A short body is read and dropped, so
+   that the connection can be reused. For any other body the connection is closed.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from palio.errors import PalioError
 from palio.server.hosts import PUBLIC, Hosts
 from palio.server.limits import CALL_S, MAX_ANSWER_BYTES, MAX_CALLS, MAX_CALLS_OF_ONE
 
-READ_OFF_BYTES: Final = 4_096
-"""A longer body than this costs the connection: a new one is cheaper than to read it."""
+MAX_DRAINED_BYTES: Final = 4_096
+"""Longest body that is read and dropped. For a longer one a new connection is cheaper."""
 
-READ_OFF_S: Final = 1.0
-"""As long as a short body may take."""
+DRAIN_S: Final = 1.0
+"""Timeout of reading a body that is dropped."""
 
-NO_PACKING: Final = {"accept-encoding": "identity", "user-agent": "palio"}
+_HEADERS: Final = {"accept-encoding": "identity", "user-agent": "palio"}
+"""Headers of every request: the response is not to be compressed, as its body is dropped."""
 
 _FAILURES: Final = (
     httpcore.TimeoutException,
@@ -40,20 +42,21 @@ _FAILURES: Final = (
 
 
 class SinkFailed(PalioError):
-    """A sink was not reached, is not allowed, or did not answer as HTTP does. For the log only: its
-    owner would learn from it what is in the broker's network.
+    """A call failed: the sink is unreachable or not allowed, or its response is invalid HTTP.
+
+    For the log only: the message would show a subscriber what is in the broker's network.
     """
 
 
 class SinkAnswer(NamedTuple):
-    """The answer of a sink: its status and its headers."""
+    """The status and the headers of a sink's response."""
 
     status: int
     headers: Mapping[str, str]
 
     @property
     def is_success(self) -> bool:
-        """Return whether it is one of 2xx."""
+        """Return whether the status is 2xx."""
         return 200 <= self.status < 300
 
 
@@ -61,14 +64,14 @@ class SinkPool(Protocol):
     """The part of httpcore's connection pool that sinks use."""
 
     async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
-        """Send a request; its answer is to be closed."""
+        """Send a request; the caller closes the response."""
 
     async def aclose(self) -> None:
-        """Close what is open."""
+        """Close all connections."""
 
 
 class Sinks:
-    """Makes all calls of the broker to sinks."""
+    """Calls the broker's sinks, within the limits above."""
 
     def __init__(
         self,
@@ -76,23 +79,24 @@ class Sinks:
     ) -> None:
         self._new_pool = new_pool
         self._pool: SinkPool | None = None
-        self._turns = asyncio.Semaphore(MAX_CALLS)
-        self._own_turns: dict[str, asyncio.Semaphore] = {}
-        self._waiting: dict[str, int] = {}
+        self._slots = asyncio.Semaphore(MAX_CALLS)
+        self._owner_slots: dict[str, asyncio.Semaphore] = {}
+        self._calls: dict[str, int] = {}
+        """For each owner, its calls that wait or are in flight."""
 
     async def call(
         self, owner: str, method: str, address: str, headers: Mapping[str, str], body: bytes = b""
     ) -> SinkAnswer:
-        """Call an address on behalf of an owner; `SinkFailed` if nothing good comes of it."""
-        sent = NO_PACKING | {name.lower(): value for name, value in headers.items()}
-        async with self._turn(owner):
+        """Call an address on behalf of an owner; `SinkFailed` if there is no valid response."""
+        all_headers = _HEADERS | {name.lower(): value for name, value in headers.items()}
+        async with self._slot(owner):
             try:
                 async with asyncio.timeout(CALL_S):
                     response = await self._http.handle_async_request(
-                        _request(method, address, sent, body)
+                        _request(method, address, all_headers, body)
                     )
                     try:
-                        return await _read_off(response)
+                        return await _drained(response)
                     finally:
                         await response.aclose()
             except TimeoutError:
@@ -101,27 +105,26 @@ class Sinks:
                 raise SinkFailed(str(error) or type(error).__name__) from None
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close all connections."""
         if self._pool is not None:
             await self._pool.aclose()
 
     @asynccontextmanager
-    async def _turn(self, owner: str) -> AsyncIterator[None]:
-        own = self._own_turns.setdefault(owner, asyncio.Semaphore(MAX_CALLS_OF_ONE))
-        self._waiting[owner] = self._waiting.get(owner, 0) + 1
+    async def _slot(self, owner: str) -> AsyncIterator[None]:
+        owner_slots = self._owner_slots.setdefault(owner, asyncio.Semaphore(MAX_CALLS_OF_ONE))
+        self._calls[owner] = self._calls.get(owner, 0) + 1
         try:
-            async with own, self._turns:
+            # An owner's own slot comes first: its waiting calls must not occupy slots of others.
+            async with owner_slots, self._slots:
                 yield
         finally:
-            self._waiting[owner] -= 1
-            if not self._waiting[owner]:
-                del self._waiting[owner], self._own_turns[owner]
+            self._calls[owner] -= 1
+            if not self._calls[owner]:
+                del self._calls[owner], self._owner_slots[owner]
 
     @property
     def _http(self) -> SinkPool:
-        """The connections, made when they are first needed: that reads the certificates of the
-        system.
-        """
+        # Created at the first call, since it reads the system's certificates.
         if self._pool is None:
             self._pool = self._new_pool()
         return self._pool
@@ -131,46 +134,45 @@ def _request(
     method: str, address: str, headers: Mapping[str, str], body: bytes
 ) -> httpcore.Request:
     url = httpx.URL(address)
-    whole = httpx.Request(method, url, headers=headers, content=body)
+    completed = httpx.Request(method, url, headers=headers, content=body)  # adds Host and length
     return httpcore.Request(
         method,
         httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-        headers=whole.headers.raw,
+        headers=completed.headers.raw,
         content=body,
     )
 
 
-async def _read_off(response: httpcore.Response) -> SinkAnswer:
-    """The answer. A short body is read off, for the connection to be used again."""
+async def _drained(response: httpcore.Response) -> SinkAnswer:
+    """Return the status and headers; drop a short body, so that the connection can be reused."""
     headers = httpx.Headers(response.headers)
     length = headers.get("content-length", "0" if response.status == 204 else "")
-    if length.isdecimal() and int(length) <= READ_OFF_BYTES:
-        with suppress(TimeoutError, *_FAILURES):
-            async with asyncio.timeout(READ_OFF_S):
+    if length.isdecimal() and int(length) <= MAX_DRAINED_BYTES:
+        with suppress(TimeoutError, *_FAILURES):  # the status is valid, whatever the body
+            async with asyncio.timeout(DRAIN_S):
                 async for _ in response.aiter_stream():
                     pass
     return SinkAnswer(response.status, headers)
 
 
-# --- the network ---
+# --- the network: protection against SSRF and endless responses ---
 #
-# 1. A name is resolved once, each address that it has is looked at, and the connection is made to
-#    that very address: what a name means cannot change between the look and the connection.
-# 2. Of an answer no more than `MAX_ANSWER_BYTES` are read, whatever they are: a head, interim
-#    answers, a body.
-# 3. No redirect is followed, and no proxy of the environment is used: either would choose an
-#    address that nobody looked at.
+# 1. Each resolved address is checked, and the connection goes to the checked address itself. A
+#    second resolution could return another address (DNS rebinding).
+# 2. At most `MAX_ANSWER_BYTES` of a response are read, including interim responses, head and body.
+# 3. No redirect is followed and no proxy of the environment is used: either could choose an
+#    address that was not checked.
 
 
 READ_BYTES: Final = 4_096
-"""Read at once: what a sink sends is parsed between two turns of the loop."""
+"""Largest single read: the loop parses it in one step, which must be short."""
 
 KEEP_S: Final = 5.0
-"""Seconds that a connection to a sink is kept for the next call."""
+"""Seconds that an idle connection to a sink is kept for the next call."""
 
 
 def allowed_pool(allowed: Hosts) -> httpcore.AsyncConnectionPool:
-    """Connections of HTTP to the hosts that are allowed, and to no others."""
+    """Create a pool of HTTP connections that connects to allowed hosts only."""
     return httpcore.AsyncConnectionPool(
         ssl_context=httpx.create_ssl_context(),
         max_connections=MAX_CALLS,
@@ -180,7 +182,7 @@ def allowed_pool(allowed: Hosts) -> httpcore.AsyncConnectionPool:
 
 
 class _Network(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that are allowed."""
+    """Connects to allowed addresses only."""
 
     def __init__(self, allowed: Hosts) -> None:
         self._allowed = allowed
@@ -206,7 +208,7 @@ class _Network(httpcore.AsyncNetworkBackend):
             except httpcore.ConnectError as error:
                 failure = error
             else:
-                return _ShortStream(stream)
+                return _LimitedStream(stream)
         raise failure
 
 
@@ -219,30 +221,31 @@ async def _addresses(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(info[4][0]) for info in infos))
 
 
-class _ShortStream(httpcore.AsyncNetworkStream):
-    """A connection on which answers are short: each request that is written may have one."""
+class _LimitedStream(httpcore.AsyncNetworkStream):
+    """Limits the bytes that a connection reads after each request (`MAX_ANSWER_BYTES`)."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
         self._stream = stream
-        self._left = MAX_ANSWER_BYTES
+        self._remaining_bytes = MAX_ANSWER_BYTES
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # the base class names it
-        """Read a little, up to the limit of an answer (`httpcore.AsyncNetworkStream`)."""
-        if self._left <= 0:
+        """Read up to `READ_BYTES`, within the limit of a response."""
+        if self._remaining_bytes <= 0:
             raise httpcore.ReadError(
                 f"the answer is longer than {MAX_ANSWER_BYTES} bytes (MAX_ANSWER_BYTES)"
             )
-        data = await self._stream.read(min(max_bytes, READ_BYTES, self._left), timeout)
-        self._left -= len(data)
+        count = min(max_bytes, READ_BYTES, self._remaining_bytes)
+        data = await self._stream.read(count, timeout)
+        self._remaining_bytes -= len(data)
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  # the base class names it
-        """Write a request, and allow an answer to it (`httpcore.AsyncNetworkStream`)."""
-        self._left = MAX_ANSWER_BYTES
+        """Write a request, and begin the limit of its response."""
+        self._remaining_bytes = MAX_ANSWER_BYTES
         await self._stream.write(buffer, timeout)
 
     async def aclose(self) -> None:
-        """Close the connection (`httpcore.AsyncNetworkStream`)."""
+        """Close the connection."""
         await self._stream.aclose()
 
     async def start_tls(
@@ -251,9 +254,9 @@ class _ShortStream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # the base class names it
     ) -> httpcore.AsyncNetworkStream:
-        """Encrypt the connection (`httpcore.AsyncNetworkStream`)."""
-        return _ShortStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+        """Encrypt the connection."""
+        return _LimitedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
-        """Describe the connection (`httpcore.AsyncNetworkStream`)."""
+        """Describe the connection."""
         return self._stream.get_extra_info(info)
