@@ -55,8 +55,8 @@ TURN: Final = 6
 class Processors:
     """Whatever a computer does takes `action_us` of one processor, and waits until one has time.
 
-    >>> from palio.simulation.agenda import EventQueue
-    >>> agenda, done = EventQueue(), []
+    >>> from palio.simulation.agenda import Agenda
+    >>> agenda, done = Agenda(), []
     >>> few = Processors(agenda, count=1, action_us=500)
     >>> for name in ("b1", "b2"):
     ...     few.do(name, lambda name=name: done.append((agenda.now_us, name)))

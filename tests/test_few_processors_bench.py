@@ -7,7 +7,7 @@ import pytest
 from benchmarks.few_processors import ROUTINGS, TURN, Processors, Shared
 from benchmarks.healing_network import hierarchy
 from palio.routing.algorithms import find_algorithm
-from palio.simulation.agenda import EventQueue
+from palio.simulation.agenda import Agenda
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 
@@ -27,7 +27,7 @@ def test_a_network_without_time_settles(routing: str) -> None:
 
 def worked(count: int, work: dict[str, int]) -> list[tuple[int, str]]:
     """When so many actions of each computer are done, all of which come at once."""
-    agenda = EventQueue()
+    agenda = Agenda()
     processors = Processors(agenda, count, 10)
     done: list[tuple[int, str]] = []
     for name, actions in work.items():
@@ -39,7 +39,7 @@ def worked(count: int, work: dict[str, int]) -> list[tuple[int, str]]:
 
 
 def test_all_is_done_and_what_one_computer_does_in_order() -> None:
-    agenda = EventQueue()
+    agenda = Agenda()
     processors = Processors(agenda, 2, 10)
     done: list[int] = []
     for number in range(50):
@@ -60,7 +60,7 @@ def test_who_has_much_to_do_lets_others_have_their_turn() -> None:
 
 
 def test_what_comes_while_a_computer_is_at_work_is_done_after_that() -> None:
-    agenda = EventQueue()
+    agenda = Agenda()
     processors = Processors(agenda, 1, 10)
     done: list[str] = []
 
@@ -75,7 +75,7 @@ def test_what_comes_while_a_computer_is_at_work_is_done_after_that() -> None:
 
 
 def test_a_computer_that_has_stopped_waits_for_no_turn() -> None:
-    agenda = EventQueue()
+    agenda = Agenda()
     processors = Processors(agenda, 1, 10)
     done: list[str] = []
     for _ in range(3 * TURN):

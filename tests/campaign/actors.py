@@ -35,7 +35,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.requests import Outcome
 from palio.simulation.agenda import TIMER, US
-from palio.simulation.member import Member, Surroundings
+from palio.simulation.member import ClientWorld, Member
 from palio.simulation.pipes import End
 from tests.campaign.quests import EVERY_EVENT, FoundSequence, Quest
 
@@ -149,7 +149,7 @@ class Interest:
 class Actor(Member):
     """A client with several subscriptions, which notes what each of them heard."""
 
-    def __init__(self, world: Surroundings, name: str, broker: str, identity: str = "") -> None:
+    def __init__(self, world: ClientWorld, name: str, broker: str, identity: str = "") -> None:
         super().__init__(world, name, broker, identity)
         self.identity = identity
         self.interests: dict[str, Interest] = {}
@@ -306,13 +306,13 @@ class Actor(Member):
     def move_over(self, broker: str) -> None:
         """Likewise."""
         self.note_move()
-        if self._other is None:
+        if not self.is_moving:
             self._sets_out_s = self.world.now
         super().move_over(broker)
 
     def moved(self) -> None:
         """Note how long that took."""
-        if self._other is not None:
+        if self.is_moving:
             self.crossings_s.append((self._sets_out_s, self.world.now))
         super().moved()
 
@@ -428,7 +428,7 @@ class Actor(Member):
             else:
                 self.change(interest.name, newest.text)
 
-    def note_again(self, message: Deliver, numbers: list[int]) -> None:
+    def note_duplicates(self, message: Deliver, numbers: list[int]) -> None:
         """Note it, unless the entry itself came before in this session."""
         if message.entry > self._newest.get(message.key, 0):
             self._newest[message.key] = message.entry
@@ -439,7 +439,7 @@ class Actor(Member):
         """Note when it came, and for what. The broker that is being left knows nothing of what was
         changed meanwhile: what it says is held against what is wanted, as all clients do.
         """
-        if self._hears_left and not message.entry:
+        if self._receives_from_old_broker and not message.entry:
             mask = mask & self._wanted(message)
         before = len(self.heard)
         super().record(message, mask)

@@ -7,7 +7,7 @@ from typing import Final
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Filter
 from palio.node.authority import Principal
-from palio.simulation.computers import Doors
+from palio.simulation.computers import AccessPolicy
 from tests.campaign.operators import OPERATOR
 from tests.node.badges import Badge, Names, broker
 
@@ -30,12 +30,12 @@ class _Anyone(Names):
         )
 
 
-def doors_with(brokers: tuple[str, ...]) -> Doors:
+def access_with(brokers: tuple[str, ...]) -> AccessPolicy:
     """Brokers and operators may do everything, clients what is granted here.
 
-    >>> door = doors_with(("b1",)).authority("b1")
+    >>> door = access_with(("b1",)).authority("b1")
     >>> from palio.node.effects import Moment
     >>> print(door.authenticate("alice", "", Moment(0.0, 0)).allow_subscribe)
     x < 4
     """
-    return Doors(lambda _: _Anyone(*map(broker, brokers)), Badge, str)
+    return AccessPolicy(lambda _: _Anyone(*map(broker, brokers)), Badge, str)

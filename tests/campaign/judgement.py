@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from palio.simulation.computers import Doors
+from palio.simulation.computers import AccessPolicy
 from tests.campaign.plays import Play
 from tests.campaign.scripts import Breach, Script
 from tests.campaign.verdicts import verdicts
@@ -34,10 +34,10 @@ class Ending(msgspec.Struct, frozen=True):
     heard: int = 0
 
 
-def play(script: Script, doors: Doors | None = None) -> Ending:
+def play(script: Script, access: AccessPolicy | None = None) -> Ending:
     """Carry out a script and judge it. An error in the network is a failure too."""
     try:
-        performance = Play(script, doors)
+        performance = Play(script, access)
         performance.run()
         breaches = tuple(verdicts(performance))
     except Exception as error:  # noqa: BLE001  # whatever a broker or a client fails with was found

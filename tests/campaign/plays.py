@@ -13,12 +13,12 @@ from palio.protocol.messages import Apply, Done, Message, Pong
 from palio.routing.algorithms import find_algorithm
 from palio.routing.protocol import Router
 from palio.simulation.agenda import FAULT, US
-from palio.simulation.computers import Doors
+from palio.simulation.computers import AccessPolicy
 from palio.simulation.world import World
 from tests.campaign.actors import Actor
 from tests.campaign.casting import packed_plan
 from tests.campaign.faults import DISK_FAULTS, FAULTS, Faults
-from tests.campaign.grants import doors_with
+from tests.campaign.grants import access_with
 from tests.campaign.hostile import HOSTILE, Hostile
 from tests.campaign.scripts import Script, Step
 from tests.older import older_brokers
@@ -64,7 +64,7 @@ class Play:
     (2.0, 1)
     """
 
-    def __init__(self, script: Script, doors: Doors | None = None) -> None:
+    def __init__(self, script: Script, access: AccessPolicy | None = None) -> None:
         self.script = script
         self.actors: dict[str, Actor] = {}
         self.hostile: dict[str, Hostile] = {}
@@ -75,13 +75,13 @@ class Play:
         """How long it took after the last fault; None while it did not happen."""
         self.began_s = 0.0
         """When the first step was due."""
-        self.world = self._world(doors or (doors_with(script.brokers) if script.grants else None))
+        self.world = self._world(access or (access_with(script.brokers) if script.grants else None))
         is_smooth = script.routing != "source-trees"  # by that a change of ways is told as a gap
         self.faults = Faults(
             self.world, script.edges, is_meshed=script.discovery, is_smooth=is_smooth
         )
 
-    def _world(self, doors: Doors | None) -> World:
+    def _world(self, access: AccessPolicy | None) -> World:
         script = self.script
         settings = replace(
             SETTINGS,
@@ -92,7 +92,7 @@ class Play:
             discovery=script.discovery,
             routing=script.routing if script.gate is None else "",
         )
-        world = World(script.seed, settings=settings, sync_s=script.sync_s, doors=doors)
+        world = World(script.seed, settings=settings, sync_s=script.sync_s, access=access)
         world.agenda.limit = MOST_ACTIONS
         world.spoils = _is_spoilt
         for name in script.brokers:

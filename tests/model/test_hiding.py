@@ -27,7 +27,7 @@ NO_SECRET: Final = {
     ("NotKept", "token"),
     ("Pending", "token"),
     ("LiftedText", "tokens"),  # words of a text
-    ("Doors", "token"),  # a function
+    ("AccessPolicy", "token"),  # a function
     ("SinkAnswer", "headers"),  # what a sink says
 }
 

@@ -26,7 +26,7 @@ from palio.multicast.inflows import FlowAck, Inflows
 from palio.multicast.listed import ListedGroups
 from palio.multicast.outflow import ByLinks, FlowState
 from palio.multicast.outflows import Outflows
-from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US, EventQueue, at_least
+from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US, Agenda, to_us_rounded_up
 from palio.simulation.medium import Medium, Weather
 from palio.simulation.randomness import Randomness
 
@@ -255,7 +255,7 @@ class Party:
         at = min(self.out.wake_at, self.into.wake_at)
         if at < self.timer_at:
             self.timer_at = at
-            due = max(storm.agenda.now_us, at_least(at))
+            due = max(storm.agenda.now_us, to_us_rounded_up(at))
             storm.agenda.at(due, TIMER, self.alive(partial(self.tick, at)))
 
     def _check_room(self) -> None:
@@ -303,7 +303,7 @@ class FlowStorm:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = random = Randomness(seed)
-        self.agenda = EventQueue()
+        self.agenda = Agenda()
         self.agenda.limit = MOST_ACTIONS
         self.medium = Medium(self.agenda, random.branch(), latency_s=0.002)
         self.names = [f"b{number}" for number in range(1, random.between(2, 6) + 1)]

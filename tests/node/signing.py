@@ -11,7 +11,7 @@ from palio import files
 from palio.node.identity import NOBODY, Identity
 from palio.server import keyfiles, tokens
 from palio.server.settings import Auth
-from palio.simulation.computers import Doors
+from palio.simulation.computers import AccessPolicy
 from tests.campaign.grants import TEAM
 
 YEAR_S = 365 * 86_400
@@ -86,6 +86,6 @@ class Keyring:
         return tokens.TokenAuthority(self.public, revoked=self.revoked)
 
     @property
-    def doors(self) -> Doors:
+    def access(self) -> AccessPolicy:
         """Everybody has a token."""
-        return Doors(self.authority, self.identity, self.free)
+        return AccessPolicy(self.authority, self.identity, self.free)

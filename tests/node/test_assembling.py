@@ -29,7 +29,7 @@ from palio.routing.patterns.messages import (
     TooLate,
 )
 from palio.routing.patterns.router import Patterned
-from palio.simulation.computers import Doors
+from palio.simulation.computers import AccessPolicy
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 from palio.testing import Network, run
@@ -258,8 +258,8 @@ def world_of(size: int, **grants: Principal) -> World:
     """A line of brokers that know each other by keys; some have fewer grants at all."""
     names = [*(f"b{number + 1}" for number in range(size)), "ann", "bob"]
     everybody = {each: broker(each) for each in names}
-    doors = Doors(lambda _: Names(*{**everybody, **grants}.values()), Badge, str)
-    return World.of(line(size), Patterned, doors=doors)
+    access = AccessPolicy(lambda _: Names(*{**everybody, **grants}.values()), Badge, str)
+    return World.of(line(size), Patterned, access=access)
 
 
 def told(world: World) -> list[list[int]]:

@@ -44,7 +44,7 @@ from palio.protocol.requests import Request
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
-from palio.simulation.computers import Doors
+from palio.simulation.computers import AccessPolicy
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
@@ -67,7 +67,7 @@ def network(size: int, **grants: Mapping[str, Principal]) -> World:
     def authority(of: str) -> Names:
         return Names(*{**{name: broker(name) for name in names}, **grants.get(of, {})}.values())
 
-    return World.of(line(size), settings=QUICK, doors=Doors(authority, Badge, str))
+    return World.of(line(size), settings=QUICK, access=AccessPolicy(authority, Badge, str))
 
 
 def hears(name: str, text: str) -> dict[str, Principal]:
@@ -166,7 +166,7 @@ def with_narrow(tmp_path: Path, narrow: str) -> World:
     """Three brokers with keys, of which one may receive `a = 1` only."""
     ring = Keyring(tmp_path)
     ring.identities[narrow] = ring.broker(narrow, allow_subscribe="a = 1")
-    return World.of(line(3), General, settings=QUICK, doors=ring.doors)
+    return World.of(line(3), General, settings=QUICK, access=ring.access)
 
 
 def claimed(world: World, at: str, of: str) -> str:
@@ -227,7 +227,7 @@ def test_a_token_that_grants_less_than_before_narrows_what_a_broker_asks_for(
 ) -> None:
     """Else all that it says is refused with it, and it is no part of the network."""
     ring = Keyring(tmp_path)
-    world = World.of(line(3), General, settings=QUICK, doors=ring.doors)
+    world = World.of(line(3), General, settings=QUICK, access=ring.access)
     bob, ann = subscribed(world, "b3"), world.client("ann", "b1")
     assert parse_filter(claimed(world, "b1", "b3")) == parse_filter("EXISTS x")
     if not is_back:
@@ -288,7 +288,7 @@ def test_a_broker_without_the_grant_refuses_what_others_would_not_believe(
 ) -> None:
     ring = Keyring(tmp_path)
     ring.identities["b1"] = ring.broker("b1", operate=operate)
-    world = World.of(line(3), settings=QUICK, doors=ring.doors)
+    world = World.of(line(3), settings=QUICK, access=ring.access)
     ann = world.client("ann", "b1")
     world.run(3.0)
     world.kill("b3")

@@ -263,7 +263,7 @@ class _Shown:
 
 def town(seed: int, ring: Keyring) -> tuple[World, Member, Member]:
     """Three brokers in a line; bob's durable subscription at the far end, and ann."""
-    world = World.of(line(3), General, seed=seed, settings=QUICK, doors=ring.doors)
+    world = World.of(line(3), General, seed=seed, settings=QUICK, access=ring.access)
     bob, ann = world.client("bob", "b3"), world.client("ann", "b1")
     bob.subscribe("kind = 'secret'", durable="d")
     bob.subscribe("kind = 'noise'")
@@ -430,7 +430,7 @@ def test_what_it_offers_beyond_its_grant_draws_nothing_to_it(offer: str, tmp_pat
     ring = Keyring(tmp_path)
     settings = msgspec.structs.replace(QUICK, routing="advertised")
     world = World.of(
-        line(3), find_algorithm("advertised").new_assembling, settings=settings, doors=ring.doors
+        line(3), find_algorithm("advertised").new_assembling, settings=settings, access=ring.access
     )
     world.run(2.0)
     grants = {"allow_publish": MAY_PUBLISH, "allow_subscribe": MAY_HEAR}

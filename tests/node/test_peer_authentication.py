@@ -35,7 +35,7 @@ def ring(tmp_path: Path) -> Keyring:
 
 
 def network(ring: Keyring, size: int = 2) -> World:
-    return World.of(line(size), doors=ring.doors, settings=QUICK)
+    return World.of(line(size), access=ring.access, settings=QUICK)
 
 
 def reasons(world: World, event: str) -> list[str]:

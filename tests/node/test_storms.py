@@ -21,7 +21,7 @@ from tests.node.signing import Keyring
 
 @pytest.mark.parametrize("seed", seeds(2, nightly=200))
 def test_where_brokers_show_who_they_are(seed: int, tmp_path: Path) -> None:
-    found = Play(replace(draw(seed), grants=False), Keyring(tmp_path).doors)
+    found = Play(replace(draw(seed), grants=False), Keyring(tmp_path).access)
     found.run()
     assert list(verdicts(found)) == []
     told = {

@@ -41,7 +41,7 @@ from palio.protocol.messages import (
 )
 from palio.routing.general import General
 from palio.simulation.agenda import TIMER, US
-from palio.simulation.member import Member, Publication, Surroundings
+from palio.simulation.member import ClientWorld, Member, Publication
 from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import line
@@ -73,7 +73,7 @@ class Checked(Publication):
 class Client(Member):
     """A client that notes what it heard by which subscription; a stalled one reads nothing."""
 
-    def __init__(self, world: Surroundings, name: str, broker: str) -> None:
+    def __init__(self, world: ClientWorld, name: str, broker: str) -> None:
         super().__init__(world, name, broker)
         self.durably: dict[int, list[tuple[str, int]]] = {}
         self.live: dict[int, list[tuple[str, int]]] = {}
@@ -233,7 +233,7 @@ class Storm:
             case 8:
                 client.stall(random.uniform() * 3.0)
                 client.acknowledges = not client.acknowledges
-                client.deal()
+                client.acknowledge_all()
             case 9:
                 client.vanish()
                 until = world.agenda.now_us + round(random.uniform() * 5 * US)
@@ -276,7 +276,7 @@ class Storm:
         self.damage = 0.0
         for client in self.clients:
             client.acknowledges = True
-            client.deal()
+            client.acknowledge_all()
         for broker in self.killed:
             self.world.start(broker)
         self.world.run(CALM_S)

@@ -27,7 +27,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.requests import DONE, Outcome
 from palio.protocol.transitions import ALLOWED, Speaker, State
-from palio.simulation.member import Member, Surroundings
+from palio.simulation.member import ClientWorld, Member
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 from tests.node.events import heard
@@ -288,7 +288,7 @@ def test_after_the_end_only_the_last_part_of_a_publication_is_answered() -> None
 class Named(Member):
     """A client that notes for whom its broker says that an event is."""
 
-    def __init__(self, world: Surroundings, name: str, broker: str) -> None:
+    def __init__(self, world: ClientWorld, name: str, broker: str) -> None:
         super().__init__(world, name, broker)
         self.named: list[tuple[list[int], list[int]]] = []
 

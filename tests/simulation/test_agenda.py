@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from palio.simulation.agenda import FAULT, MESSAGE, TIMER, EventQueue
+from palio.simulation.agenda import FAULT, MESSAGE, TIMER, Agenda
 
 
 def test_order_is_time_then_priority_then_sequence() -> None:
-    agenda, seen = EventQueue(), list[str]()
+    agenda, seen = Agenda(), list[str]()
     for time_us, priority, name in [
         (5, TIMER, "e"),
         (5, MESSAGE, "c"),
@@ -20,7 +20,7 @@ def test_order_is_time_then_priority_then_sequence() -> None:
 
 
 def test_run_until_stops_there_and_the_time_is_then() -> None:
-    agenda, seen = EventQueue(), list[int]()
+    agenda, seen = Agenda(), list[int]()
     agenda.at(10, TIMER, lambda: seen.append(10))
     agenda.at(30, TIMER, lambda: seen.append(30))
     agenda.run(until_us=20)
@@ -28,21 +28,21 @@ def test_run_until_stops_there_and_the_time_is_then() -> None:
 
 
 def test_an_action_is_given_what_was_planned_with_it() -> None:
-    agenda, seen = EventQueue(), list[tuple[int, str]]()
+    agenda, seen = Agenda(), list[tuple[int, str]]()
     agenda.at(10, TIMER, lambda *given: seen.append(given), 1, "a")
     agenda.run()
     assert seen == [(1, "a")]
 
 
 def test_the_past_cannot_be_planned() -> None:
-    agenda = EventQueue()
+    agenda = Agenda()
     agenda.run(until_us=100)
     with pytest.raises(ValueError, match="is past"):
         agenda.at(99, TIMER, lambda: None)
 
 
 def test_what_never_rests_is_given_up() -> None:
-    agenda = EventQueue()
+    agenda = Agenda()
     agenda.limit = 100
 
     def again() -> None:

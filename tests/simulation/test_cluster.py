@@ -13,9 +13,9 @@ from palio.node.membership import Membership
 from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
-from palio.simulation.agenda import US, EventQueue
+from palio.simulation.agenda import US, Agenda
 from palio.simulation.cluster import REDIAL_US, Cluster, address_of
-from palio.simulation.computers import Doors
+from palio.simulation.computers import AccessPolicy
 from palio.simulation.disks import Disk
 
 
@@ -23,7 +23,7 @@ class Line:
     """Three brokers in a line, and the times at which connections changed."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self.agenda = EventQueue()
+        self.agenda = Agenda()
         self.cluster = Cluster(
             self.agenda,
             settings=settings,
@@ -31,7 +31,7 @@ class Line:
             sync_s=0.002,
             epoch_us=0,
             matcher=Reference,
-            doors=Doors(),
+            access=AccessPolicy(),
         )
         self.changes: list[int] = []
         self.cluster.changed = lambda: self.changes.append(self.agenda.now_us)

@@ -7,7 +7,7 @@ import pytest
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import Report, Tune
 from palio.node.operations import Append, Discard, PutTime
-from palio.simulation.agenda import US, EventQueue
+from palio.simulation.agenda import US, Agenda
 from palio.simulation.computers import SimulatedMachine
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Medium
@@ -19,7 +19,7 @@ class Room:
     """A computer, and whatever runs on it."""
 
     def __init__(self) -> None:
-        self.agenda = EventQueue()
+        self.agenda = Agenda()
         self.disk = Disk()
         self.medium = Medium(self.agenda, Randomness(1), latency_s=0.001)
         self.computer = SimulatedMachine(

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
-from palio.simulation.agenda import US, EventQueue
+from palio.simulation.agenda import US, Agenda
 from palio.simulation.medium import Medium, Port, Weather
 from palio.simulation.randomness import Randomness
 
@@ -18,7 +18,7 @@ class Air:
     """Three brokers in group 0 of plan 7, and the numbers that each heard."""
 
     def __init__(self, seed: int = 1, weather: Weather | None = None) -> None:
-        self.agenda = EventQueue()
+        self.agenda = Agenda()
         self.medium = Medium(
             self.agenda, Randomness(seed), latency_s=LATENCY_US / US, weather=weather
         )

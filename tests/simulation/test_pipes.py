@@ -4,14 +4,14 @@ import pytest
 
 from palio.errors import IllegalMessage
 from palio.protocol.messages import Bye, Message, Ping, Query
-from palio.simulation.agenda import EventQueue
+from palio.simulation.agenda import Agenda
 from palio.simulation.pipes import Pipe, Surface
 
 
 class Ear:
     """Notes what comes out at an end, and when."""
 
-    def __init__(self, agenda: EventQueue) -> None:
+    def __init__(self, agenda: Agenda) -> None:
         self.agenda = agenda
         self.heard: list[tuple[int, Message | str]] = []
 
@@ -29,7 +29,7 @@ class Connection:
     """A pipe with someone at both ends."""
 
     def __init__(self) -> None:
-        self.agenda = EventQueue()
+        self.agenda = Agenda()
         self.delay_us = 10
         self.spoilt: list[Message] = []
         self.changes: list[tuple[bool, bool]] = []

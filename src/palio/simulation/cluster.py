@@ -22,7 +22,7 @@ from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import DEFAULT_PORT, Address
 from palio.routing.protocol import Router
 from palio.simulation.agenda import TIMER, US
-from palio.simulation.computers import Doors, SimulatedMachine, Workers
+from palio.simulation.computers import AccessPolicy, SimulatedMachine, Workers
 from palio.simulation.disks import Disk
 from palio.simulation.lines import Lines
 from palio.simulation.medium import Medium
@@ -59,14 +59,14 @@ class Cluster(Lines):
         sync_s: float,
         epoch_us: int,
         matcher: Callable[[], Matcher],
-        doors: Doors,
+        access: AccessPolicy,
         seed: int = 0,
     ) -> None:
         super().__init__(planner, latency_s)
         self.settings = settings or Settings()
         self.sync_us = round(sync_s * US)
         self.epoch_us = epoch_us
-        self.doors = doors
+        self.access = access
         self.medium = Medium(planner, Randomness(seed).branch(), latency_s=latency_s)
         """Carries datagrams, if the settings have multicast."""
         self.nodes: dict[str, Node] = {}
@@ -140,8 +140,8 @@ class Cluster(Lines):
             self._routers[name](name),
             self.disks[name],
             settings=replace(self.settings, parent=parent, outside=outside),
-            authority=self.doors.authority(name),
-            identity=self.doors.identity(name),
+            authority=self.access.authority(name),
+            identity=self.access.identity(name),
             new_id=new_id,
             matcher=self._matcher,
         )

@@ -12,18 +12,18 @@ from palio.node.effects import Moment, Report
 from palio.node.host import DialPort, Host, Machine, numbered_ids
 from palio.node.identity import NOBODY, Identity
 from palio.node.operations import Append
-from palio.simulation.agenda import MESSAGE, TIMER, US, at_least
+from palio.simulation.agenda import MESSAGE, TIMER, US, to_us_rounded_up
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, HeldEnd, Planner
 
 
-class Doors(NamedTuple):
-    """The authority of a broker, and what a broker or client shows of itself, by its name.
+class AccessPolicy(NamedTuple):
+    """The authority and credentials of each broker, and the token of each client, by name.
 
     By default everybody may do everything.
 
-    >>> Doors().identity("b1").token
+    >>> AccessPolicy().identity("b1").token
     ''
     """
 
@@ -220,4 +220,4 @@ class SimulatedMachine:
         host = self.host
         if host is not None:
             rings = partial(self._awake, partial(host.tick, at))
-            self._planner.at(max(self._planner.now_us, at_least(at)), TIMER, rings)
+            self._planner.at(max(self._planner.now_us, to_us_rounded_up(at)), TIMER, rings)

@@ -65,8 +65,8 @@ class Port:
 class Medium:
     """Carries datagrams between the brokers of a `Cluster`.
 
-    >>> from palio.simulation.agenda import EventQueue
-    >>> agenda, received = EventQueue(), []
+    >>> from palio.simulation.agenda import Agenda
+    >>> agenda, received = Agenda(), []
     >>> medium = Medium(agenda, Randomness(1), latency_s=0.001)
     >>> near, far = medium.port("b1"), medium.port("b2")
     >>> far.listener = received.append

@@ -1,4 +1,7 @@
-"""`Member`: a client of a world, with the core of all clients, that records what it received."""
+"""Simulates clients: real sessions, on the virtual clock and simulated pipes.
+
+`Member` sends requests, and records the events and answers that it receives, for tests to compare.
+"""
 
 from __future__ import annotations
 
@@ -35,20 +38,20 @@ from palio.protocol.messages import (
 )
 from palio.protocol.receipts import Receipts
 from palio.protocol.requests import Outcome, Request
-from palio.simulation.agenda import TIMER, US, EventQueue, at_least
-from palio.simulation.computers import Doors
+from palio.simulation.agenda import TIMER, US, Agenda, to_us_rounded_up
+from palio.simulation.computers import AccessPolicy
 from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness
 
-AGAIN_US: Final = US // 10
-"""Wait of a member before it retries its first connection."""
+RETRY_US: Final = US // 10
+"""Wait of a client before it retries its first connection."""
 
 
-class Surroundings(Protocol):
-    """The services that a member needs of its world."""
+class ClientWorld(Protocol):
+    """The part of a `World` that its clients use."""
 
-    agenda: EventQueue
-    doors: Doors
+    agenda: Agenda
+    access: AccessPolicy
     random: Randomness
 
     @property
@@ -56,14 +59,14 @@ class Surroundings(Protocol):
         """The time, in seconds."""
 
     def open_client(self, name: str, broker: str) -> End | None:
-        """Connect a client to a broker, if that is running."""
+        """Connect a client to a broker; None if the broker is not running."""
 
     def broker_at(self, url: str) -> str:
-        """The broker at an address; empty if there is none."""
+        """Return the name of the broker at an address; empty if there is none."""
 
 
 class Publication:
-    """Events that were published together, and their outcome (see `Receipt`)."""
+    """The outcome of events that were published together (see `Receipt`)."""
 
     def __init__(
         self, first: int, last: int, *, durable: StoredAt, now: Callable[[], float]
@@ -75,65 +78,65 @@ class Publication:
         self.refused: list[Refused] = []
         self.error: PalioError | None = None
         self.levels: list[str] = []
-        """The acknowledgements: one, if all is well."""
+        """The acknowledgements: a correct broker sends one."""
         self.answered_s = inf
-        """Time of the first answer."""
+        """Time of the first acknowledgement."""
 
     def refuse(self, refused: Refused) -> None:
-        """Note events that were refused."""
+        """Record events that the broker refused."""
         self.refused.append(refused)
 
     def fail(self, error: PalioError) -> None:
-        """Note the error that ended it."""
+        """Record the error that ended the publication."""
         self.error = error
 
     def answer(self, level: str) -> None:
-        """Note an acknowledgement."""
+        """Record an acknowledgement."""
         self.levels.append(level)
         self.answered_s = min(self.answered_s, self._now())
 
 
-class _Line(Connector):
-    """One session of a member, with its connection and its timer (see `Connector`)."""
+class _Connection(Connector):
+    """A client's session with one broker, its pipe, and its timer on the agenda."""
 
     def __init__(
-        self, member: Visitor, broker: str, hello: Hello, draw: Callable[[], float]
+        self, client: SimulatedClient, broker: str, hello: Hello, draw: Callable[[], float]
     ) -> None:
-        self.member = member
+        self.client = client
         self.end: End | None = None
-        self.session = ClientSession(self, member.core, [broker], hello, draw, soon=self._soon)
+        self.session = ClientSession(self, client.core, [broker], hello, draw, soon=self._flush)
         self.is_wanted = True
         self._timer_at = inf
 
     def connect(self) -> None:
-        """Connect, or try again in a moment."""
+        """Connect; retry until it succeeds."""
         self.is_wanted = True
-        self.session.connect(self.member.world.now)
-        self.look()
+        self.session.connect(self.client.world.now)
+        self.schedule_tick()
 
-    def look(self) -> None:
-        """Plan a timer so that `tick` is called in time."""
-        agenda, at = self.member.world.agenda, self.session.wake_at
+    def schedule_tick(self) -> None:
+        """Schedule the session's next `tick`, unless an earlier one is scheduled already."""
+        agenda, at = self.client.world.agenda, self.session.wake_at
         if at < self._timer_at:
             self._timer_at = at
-            agenda.at(max(agenda.now_us, at_least(at)), TIMER, partial(self._tick, at))
+            agenda.at(max(agenda.now_us, to_us_rounded_up(at)), TIMER, partial(self._tick, at))
 
-    def _soon(self) -> None:
-        """Send pending messages after everything that is due now."""
-        agenda = self.member.world.agenda
+    def _flush(self) -> None:
+        """Send pending messages after all actions that are due now."""
+        agenda = self.client.world.agenda
         agenda.at(agenda.now_us, TIMER, self.session.flush)
 
     def _tick(self, at: float) -> None:
-        if at == self._timer_at:
+        if at == self._timer_at:  # else an earlier tick superseded this one
             self._timer_at = inf
-            self.session.tick(self.member.world.now)
-            self.look()
+            self.session.tick(self.client.world.now)
+            self.schedule_tick()
 
     # --- `Connector` ---
 
     def dial(self, url: str) -> None:
-        world = self.member.world
-        self.end = world.open_client(self.member.name, url)
+        world = self.client.world
+        self.end = world.open_client(self.client.name, url)
         if self.end is None:
             self.session.lost(ConnectionRefusedError(), world.now)
         else:
@@ -150,46 +153,44 @@ class _Line(Connector):
 
     def opened(self, *, resumed: bool) -> None:
         del resumed
-        self.member.opened(self.session)
+        self.client.opened(self.session)
 
     def unopened(self, error: PalioError, *, again: bool) -> None:
-        self.member.errors.append(error)
+        self.client.errors.append(error)
         if again:
             return
-        if self.session is not self.member.core.session:
-            self.member.moved()
+        if self.session is not self.client.core.session:
+            self.client.moved()
         elif self.is_wanted:
-            agenda = self.member.world.agenda
-            agenda.at(agenda.now_us + AGAIN_US, TIMER, self._connect_again)
+            agenda = self.client.world.agenda
+            agenda.at(agenda.now_us + RETRY_US, TIMER, self._reconnect)
 
-    def _connect_again(self) -> None:
+    def _reconnect(self) -> None:
         if self.is_wanted and self.end is None:
             self.connect()
 
 
-class Visitor(Application):
-    """A client's connections in a world: to one broker, and to two while it moves."""
+class SimulatedClient(Application):
+    """A client of a world: connected to one broker, and to two while it moves."""
 
-    def __init__(self, world: Surroundings, name: str, broker: str, identity: str = "") -> None:
+    def __init__(self, world: ClientWorld, name: str, broker: str, identity: str = "") -> None:
         self.world = world
         self.name = name
         self.core = ClientCore(self)
         self.errors: list[PalioError] = []
         self._draw = world.random.branch().uniform
+        token = world.access.token(name)
         self._hello = Hello(
-            "client",
-            name,
-            PROTOCOL_VERSION,
-            world.doors.token(name),
-            incarnation="1",
-            identity=identity,
+            "client", name, PROTOCOL_VERSION, token, incarnation="1", identity=identity
         )
-        self._line = _Line(self, broker, self._hello, self._draw)
-        self._other: _Line | None = None
-        """The session at the other broker during a move."""
-        self._hears_left = False
-        """True if the current message comes from the broker that it leaves."""
-        self.core.session = self._line.session
+        self._connection = _Connection(self, broker, self._hello, self._draw)
+        self._moving_to: _Connection | None = None
+        """During a move, the connection to the new broker until that has accepted it."""
+        self._leaving: _Connection | None = None
+        """During a move, the connection to the old broker after that."""
+        self._receives_from_old_broker = False
+        """True while it handles a message of the old broker; subclasses in tests read it."""
+        self.core.session = self._connection.session
 
     @property
     def token(self) -> str:
@@ -198,17 +199,18 @@ class Visitor(Application):
 
     @token.setter
     def token(self, token: str) -> None:
-        self._hello = self._line.session.hello = msgspec.structs.replace(self._hello, token=token)
+        self._hello = msgspec.structs.replace(self._hello, token=token)
+        self._connection.session.hello = self._hello
 
     @property
     def broker(self) -> str:
         """The broker that it dials."""
-        return self._line.session.urls[0]
+        return self._connection.session.urls[0]
 
     @broker.setter
     def broker(self, broker: str) -> None:
-        self._line.session.urls[:] = [broker]
-        if not self.is_connected and self._line.is_wanted:
+        self._connection.session.urls[:] = [broker]
+        if not self.is_connected and self._connection.is_wanted:
             self.connect()
 
     @property
@@ -216,129 +218,135 @@ class Visitor(Application):
         """True if its messages are sent at once."""
         return self.core.session.is_connected
 
+    @property
+    def is_moving(self) -> bool:
+        """True while it has connections to two brokers."""
+        return self._moving_to is not None or self._leaving is not None
+
     def connect(self) -> None:
-        """Connect, or try again in a moment."""
-        self._line.connect()
+        """Connect; retry until it succeeds."""
+        self._connection.connect()
 
     def cut(self) -> None:
         """Break the connection."""
-        end = self._line.end
+        end = self._connection.end
         if end is not None:
             end.pipe.break_off()
 
     def vanish(self) -> None:
         """Break the connection without a message, and do not reconnect."""
-        self._line.is_wanted = False
-        self._line.session.abandon()
+        self._connection.is_wanted = False
+        self._connection.session.abandon()
 
     def suspend(self) -> None:
-        """Disconnect for a while."""
-        self._line.is_wanted = False
-        self._line.session.pause()
+        """Disconnect until `resume` is called."""
+        self._connection.is_wanted = False
+        self._connection.session.pause()
 
     def resume(self, broker: str) -> None:
-        """Reconnect, perhaps to another broker."""
-        self._line.is_wanted = True
+        """Reconnect to the same or another broker."""
+        self._connection.is_wanted = True
         self.broker = broker
 
     def move(self, broker: str) -> None:
-        """Move to another broker at once."""
-        if self._other is None:
+        """Disconnect, and connect to another broker."""
+        if not self.is_moving:
             self.suspend()
             self.resume(broker)
 
     def move_over(self, broker: str) -> None:
-        """Move to another broker; leave the old one once all subscriptions are in force there."""
-        if self._other is None:
-            self._other = _Line(self, broker, self._hello, self._draw)
-            self.core.move(self._other.session)
-            self._other.connect()
+        """Connect to another broker; leave the old one once subscriptions are in force there."""
+        if not self.is_moving:
+            self._moving_to = _Connection(self, broker, self._hello, self._draw)
+            self.core.move(self._moving_to.session)
+            self._moving_to.connect()
 
     def opened(self, session: ClientSession) -> None:
         """Handle a session that has connected."""
-        other = self._other
-        if other is not None and session is other.session is self.core.session:
-            self._line, self._other = other, self._line
-            self.core.table.ask(Settle(0), lambda _outcome: self._cross(other))
+        new, old = self._moving_to, self._connection
+        if new is not None and session is new.session is self.core.session:
+            self._connection, self._moving_to, self._leaving = new, None, old
+            self.core.table.ask(Settle(0), lambda _outcome: self._schedule_leaving(old))
 
-    def _cross(self, other: _Line) -> None:
-        """Read from the old broker for a moment more, as all is in force at the new one."""
+    def _schedule_leaving(self, old: _Connection) -> None:
+        """Leave the old broker after `CROSSING_S`: until then its events may be in flight."""
 
-        def crossed() -> None:
-            if self._other is not None and self._line is other:
+        def leave() -> None:
+            if self._leaving is old:  # else the move has ended already
                 self.moved()
 
         agenda = self.world.agenda
-        agenda.at(agenda.now_us + round(CROSSING_S * US), TIMER, crossed)
+        agenda.at(agenda.now_us + round(CROSSING_S * US), TIMER, leave)
 
     def moved(self) -> None:
-        """End a move: all is in force at the new broker, or it was not reached."""
-        if self._other is not None:
-            self._other.is_wanted = False
-            self._other = None
+        """End a move: the client has arrived at the new broker, or failed to connect to it."""
+        ended = self._moving_to or self._leaving
+        if ended is not None:
+            ended.is_wanted = False
+            self._moving_to = self._leaving = None
             self.core.moved(self.world.now)
 
-    def _lines(self, end: End) -> list[_Line]:
-        lines = (self._line, self._other)
-        return [line for line in lines if line is not None and line.end is end]
+    def _connections(self, end: End) -> list[_Connection]:
+        connections = (self._connection, self._moving_to, self._leaving)
+        return [each for each in connections if each is not None and each.end is end]
 
     def receive(self, end: End, message: Message) -> None:
         """Handle a message."""
-        for line in self._lines(end):
-            self._hears_left = line is self._other
-            line.session.receive(message, self.world.now)
-            line.look()
+        for connection in self._connections(end):
+            self._receives_from_old_broker = connection is self._leaving
+            connection.session.receive(message, self.world.now)
+            connection.schedule_tick()
 
     def lost(self, end: End) -> None:
         """Handle a broken connection."""
-        for line in self._lines(end):
-            line.end = None
-            line.session.lost(Unreachable("the connection was cut"), self.world.now)
-            line.look()
+        for connection in self._connections(end):
+            connection.end = None
+            connection.session.lost(Unreachable("the connection was cut"), self.world.now)
+            connection.schedule_tick()
 
     def illegal(self, end: End, error: IllegalMessage) -> None:
         """Handle a message that cannot be decoded."""
-        for line in self._lines(end):
-            line.session.illegal(error, self.world.now)
-            line.look()
+        for connection in self._connections(end):
+            connection.session.illegal(error, self.world.now)
+            connection.schedule_tick()
 
     def redirected(self, urls: Sequence[str]) -> None:
         """Move to one of the brokers that a leaving broker names."""
-        others = (self.world.broker_at(url) for url in urls)
-        broker = next((other for other in others if other not in {"", self.broker}), "")
-        if broker:
-            self.move_over(broker)
+        brokers = (self.world.broker_at(url) for url in urls)
+        target = next((broker for broker in brokers if broker not in {"", self.broker}), "")
+        if target:
+            self.move_over(target)
 
 
-class Member(Visitor):
-    """A client that records what it received, and the outcomes of its requests."""
+class Member(SimulatedClient):
+    """A client that records the events that it receives, and the outcomes of its requests."""
 
-    def __init__(self, world: Surroundings, name: str, broker: str, identity: str = "") -> None:
+    def __init__(self, world: ClientWorld, name: str, broker: str, identity: str = "") -> None:
         super().__init__(world, name, broker, identity)
         self.heard: list[tuple[str, int, dict[str, Any]]] = []
         """Publisher, number and attributes of each received event, in order."""
         self.assembled: list[Assembled] = []
-        """Occurrences that brokers have assembled, in order."""
+        """Occurrences of patterns that brokers have assembled, in order."""
         self.gaps: list[Gap] = []
         self.answers: dict[int, Done | Failed | Answer] = {}
         self.outcomes: dict[int, list[Outcome]] = {}
-        """Answers to each request: one, if all is well."""
+        """The answers to each request by its number: a correct broker sends one."""
         self.publications: list[Publication] = []
         self.acknowledges = True
-        """True if it acknowledges events as they arrive; else `deal` does."""
+        """True if it acknowledges durable events as they arrive; else `acknowledge_all` does."""
         self.receipts: dict[int, Receipts] = {}
-        """By durable subscription, its unacknowledged events."""
+        """The unacknowledged events of each durable subscription, by key."""
         self._next_id = 1
         self._next_key = 1
 
     @property
     def accepted(self) -> int:
-        """The last event that its broker holds in memory."""
+        """The number of the last event that its broker acknowledged in memory."""
         return self._last_at("memory")
 
     @property
     def accepted_durable(self) -> int:
-        """The last event that its broker has on its disk."""
+        """The number of the last event that its broker acknowledged on its disk."""
         return self._last_at("durable")
 
     @property
@@ -352,7 +360,7 @@ class Member(Visitor):
             default=0,
         )
 
-    # --- verbs ---
+    # --- requests ---
 
     def subscribe(
         self,
@@ -365,7 +373,7 @@ class Member(Visitor):
         """Subscribe; return the key."""
         key = self._next_key
         self._next_key += 1
-        id = self._id()
+        id = self._new_id()
         request = Subscribe(id, key, filter, values or {}, durable, assembled=assembled)
         if durable:
             self.receipts[key] = Receipts(self.core.table.report, key)
@@ -373,12 +381,12 @@ class Member(Visitor):
         return key
 
     def update(self, key: int, **values: Any) -> int:
-        """Change parameters."""
+        """Change parameters of a subscription; return the number of the request."""
         return self.ask(lambda id: Update(id, key, values))
 
     def unsubscribe(self, key: int, *, forget: bool = False) -> int:
         """Unsubscribe; return the number of the request."""
-        id = self._id()
+        id = self._new_id()
         request = Unsubscribe(id, key, forget)
         if not self.core.table.unsubscribe(request, partial(self.answered, id)):
             self.answered(id, Done(id))
@@ -391,7 +399,7 @@ class Member(Visitor):
         return range(1, self._next_id)
 
     def settle(self) -> int:
-        """Ask whether all is in force everywhere; return the number of the request."""
+        """Send a `Settle`; return the number of the request."""
         return self.ask(Settle)
 
     def publish(self, *events: Mapping[str, Any], durable: StoredAt = False) -> int:
@@ -405,16 +413,16 @@ class Member(Visitor):
         return self.core.publications.next - 1
 
     def published(self, first: int, last: int, *, durable: StoredAt) -> Publication:
-        """Return the receipt of these events."""
+        """Create the record of the outcome of these events."""
         return Publication(first, last, durable=durable, now=lambda: self.world.now)
 
     def ask(self, request: Callable[[int], Request]) -> int:
-        """Send any request with an id; the id."""
-        id = self._id()
+        """Send the request that `request` makes of a new number; return the number."""
+        id = self._new_id()
         self.core.table.ask(request(id), partial(self.answered, id))
         return id
 
-    def deal(self) -> None:
+    def acknowledge_all(self) -> None:
         """Acknowledge all received events."""
         for receipts in self.receipts.values():
             receipts.finish()
@@ -425,18 +433,18 @@ class Member(Visitor):
         if not isinstance(outcome, PalioError):
             self.answers[id] = msgspec.structs.replace(outcome, id=id)
 
-    def _id(self) -> int:
+    def _new_id(self) -> int:
         self._next_id += 1
         return self._next_id - 1
 
     # --- `client.Application` ---
 
     def deliver(self, message: Deliver) -> None:
-        """Deliver events to the subscriptions that match."""
+        """Record events of live subscriptions."""
         self.record(message, unpack_mask(message.rows, len(message.parcel)))
 
     def deliver_durable(self, message: Deliver) -> None:
-        """Deliver events to one durable subscription."""
+        """Record new events of a durable subscription, and acknowledge them."""
         receipts = self.receipts.get(message.key)
         if receipts is None:
             return
@@ -447,7 +455,7 @@ class Member(Visitor):
             return
         numbers = parcel.numbers[mask]
         entry = receipts.came(message.entry, parcel.publisher, numbers, message.attempt)
-        self.note_again(message, numbers[~entry.fresh].tolist())
+        self.note_duplicates(message, numbers[~entry.fresh].tolist())
         mask = mask.copy()
         mask[mask] = entry.fresh
         self.record(message, mask)
@@ -457,11 +465,11 @@ class Member(Visitor):
         if self.acknowledges:
             receipts.finish()
 
-    def note_again(self, message: Deliver, numbers: list[int]) -> None:
-        """Note events that came before, and are not heard again."""
+    def note_duplicates(self, message: Deliver, numbers: list[int]) -> None:
+        """Note redelivered events, which are not recorded twice."""
 
     def record(self, message: Deliver, mask: RowMask) -> None:
-        """Record some of the events of a message."""
+        """Record the events of a message that the mask selects."""
         parcel = message.parcel
         for row in rows(parcel.select(mask).batch):
             seq = row.pop("$seq")
@@ -477,7 +485,7 @@ class Member(Visitor):
         self.gaps += gaps
 
     def renewed(self, *, may_have_missed: bool) -> None:
-        """Begin a session, in which unacknowledged events are retransmitted."""
+        """Reset the receipts: in a new session the broker redelivers unacknowledged events."""
         del may_have_missed
         for receipts in self.receipts.values():
             receipts.renew()

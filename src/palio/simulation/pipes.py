@@ -19,7 +19,7 @@ Link_contra = TypeVar("Link_contra", contravariant=True)
 
 
 class Planner(Protocol):
-    """A clock and its planned actions: an `EventQueue`, or one on an event loop's clock."""
+    """A clock and its planned actions: an `Agenda`, or one on an event loop's clock."""
 
     @property
     def now_us(self) -> int:

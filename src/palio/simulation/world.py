@@ -11,9 +11,9 @@ from palio.matching.reference import Reference
 from palio.node.effects import Moment
 from palio.node.settings import Outside, Settings
 from palio.routing.acyclic import Acyclic
-from palio.simulation.agenda import US, EventQueue
+from palio.simulation.agenda import US, Agenda
 from palio.simulation.cluster import Cluster, NodeRouter
-from palio.simulation.computers import Doors
+from palio.simulation.computers import AccessPolicy
 from palio.simulation.disks import Disk
 from palio.simulation.member import Member
 from palio.simulation.pipes import End, HeldEnd, Holder
@@ -48,9 +48,9 @@ class World(Cluster):
         latency_s: float = 0.01,
         sync_s: float = 0.002,
         matcher: Callable[[], Matcher] = Reference,
-        doors: Doors | None = None,
+        access: AccessPolicy | None = None,
     ) -> None:
-        self.agenda = EventQueue()
+        self.agenda = Agenda()
         super().__init__(
             self.agenda,
             settings=settings,
@@ -58,7 +58,7 @@ class World(Cluster):
             sync_s=sync_s,
             epoch_us=EPOCH_US,
             matcher=matcher,
-            doors=doors or Doors(),
+            access=access or AccessPolicy(),
             seed=seed,
         )
         self.random = Randomness(seed)

@@ -39,7 +39,7 @@ from palio.routing.algorithms import Algorithm, GraphKind, find_algorithm
 from palio.routing.protocol import Router
 from palio.simulation.agenda import US, Action
 from palio.simulation.cluster import Cluster
-from palio.simulation.computers import Doors
+from palio.simulation.computers import AccessPolicy
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Medium
 from palio.simulation.pipes import End
@@ -141,7 +141,7 @@ class Network:
             sync_s=disk_s,
             epoch_us=DAWN_US,
             matcher=matcher,
-            doors=Doors(authority=lambda _: authority or OpenAuthority()),
+            access=AccessPolicy(authority=lambda _: authority or OpenAuthority()),
             seed=seed,
         )
         self._algorithm = algorithm

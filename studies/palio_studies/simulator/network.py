@@ -39,7 +39,7 @@ from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router, Send
 from palio.routing.source_trees import SourceTrees
 from palio.routing.trees import LEAVING_LINK_COST, MAX_LINK_COST
-from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, EventQueue
+from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, Agenda
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology
 from palio_studies.simulator.clients import Client
@@ -130,7 +130,7 @@ class Network:
         self.on_crossing: Crossing | None = None
         """Who counts more than `costs` does, if anybody: where messages go, and of what class."""
         self.random = Randomness(seed)
-        self.agenda = EventQueue()
+        self.agenda = Agenda()
         self.trace = Trace(keep=keep_trace)
         self.costs = Costs()
         self.routers: dict[str, Router] = {}

@@ -104,7 +104,7 @@ def test_a_last_transaction_that_was_torn_passes(crashed: Path) -> None:
 
 def test_a_header_that_changed_is_found(crashed: Path) -> None:
     change(crashed, 17)
-    with pytest.raises(JournalDamaged, match="head of the log"):
+    with pytest.raises(JournalDamaged, match="header of the log"):
         check_wal(crashed)
 
 
