@@ -77,12 +77,12 @@ def pub(
 
 
 async def _publish(client: Client, source: str, *, durable: StoredAt) -> dict[str, Any]:
-    from palio.cli.feed import LineFeed
+    from palio.cli.threaded_reader import ThreadedReader
     from palio.client.deadlines import TIMEOUT_S
     from palio.protocol.messages import LEVELS
 
     progress = ProgressLine()
-    feed = LineFeed(inputs.events_of(source))
+    reader = ThreadedReader(inputs.events_of(source))
     under_way: list[asyncio.Future[Any]] = []
     count = 0
     first = last = 0
@@ -95,7 +95,7 @@ async def _publish(client: Client, source: str, *, durable: StoredAt) -> dict[st
         progress.show(count)
 
     try:
-        while taken := await feed.take(inputs.BATCH_ROWS):
+        while taken := await reader.take(inputs.BATCH_ROWS):
             for each in inputs.gathered(taken):
                 receipt = client.publish_nowait(each, durable=durable, timeout=TIMEOUT_S)
                 under_way.append(receipt)

@@ -121,10 +121,10 @@ async def _print_when_in_force(subscription: Subscription, broker: str) -> None:
 
 async def _steer(subscription: Subscription) -> None:
     """Take `limit=20` from standard input as a new value; a mistake changes nothing."""
-    from palio.cli.feed import LineFeed
+    from palio.cli.threaded_reader import ThreadedReader
 
-    feed = LineFeed(inputs.standard_input())
-    while lines := await feed.take(1):
+    reader = ThreadedReader(inputs.standard_input())
+    while lines := await reader.take(1):
         given = lines[0].decode(errors="replace").split()
         if not given:
             continue

@@ -1,4 +1,8 @@
-"""`LocalLink`: a connection to the node without a socket, for fronts such as HTTP."""
+"""`LocalLink`: a connection to the node without a socket, for fronts such as HTTP.
+
+`LocalLink` is the front's end, which sends to the node. `FrontDelivery` is the node's end, which
+delivers to the front.
+"""
 
 from __future__ import annotations
 
@@ -16,38 +20,38 @@ logger: Final = logging.getLogger("palio.server")
 
 
 class Owner(Protocol):
-    """The server, as its fronts' links see it."""
+    """The part of the server that local links use."""
 
     scheduler: LoopScheduler
     traffic: Traffic
 
     def from_front(self, link: LocalLink, message: Message, *, up_to: int | None = None) -> None:
-        """Take a front's message; of a large one, what is to be taken now (`Host.receive`)."""
+        """Pass a front's message to the node; of a large one, the events before `up_to`."""
 
     def rows_at_once(self) -> int:
-        """Return the number of events that may be taken in one step."""
+        """Return the number of events that the node processes in one step."""
 
-    def front_left(self, number: int) -> None:
-        """A front ended its connection, or failed."""
+    def front_closed(self, number: int) -> None:
+        """Drop the link of a front that closed it, or failed."""
 
 
 class LocalLink:
     """A connection to the node without a socket: messages go in and out as they are.
 
-    To the node it is a connection like any other: first `send(Hello(...))`, then wait for
-    `Welcome`; count messages with a `palio.protocol.streams.Stream` and send `StreamAck`, or the
-    window closes. All of it on the loop of the server; from another thread, through
+    The protocol is that of every connection: first `send(Hello(...))`, then wait for `Welcome`.
+    Count messages with a `palio.protocol.streams.Stream` and send `StreamAck`, or the window
+    closes. Call its methods on the loop of the server, from another thread through
     `loop.call_soon_threadsafe`.
 
-    `on_message` is called once for each message, never while `send` or another `on_message` runs,
-    so it may itself `send`. `on_close(reason)` is called once, when the node closed the link, the
-    server stopped, or `on_message` raised; not after `close`.
+    The link calls `on_message` once for each message, never while `send` or another `on_message`
+    runs, so `on_message` may call `send`. It calls `on_close(reason)` once: when the node closed
+    the link, the server stopped, or `on_message` raised. After `close` it does not.
 
-    The node takes a message of many events part by part, with others served in between. What is
-    sent after it waits until it is through; so does the end of the link, if the front closes it.
+    The node processes a large message in parts, and serves other connections between them. Messages
+    sent later wait until the last part was processed, and so does the end of a closed link.
     """
 
-    __slots__ = ("_has_left", "_is_behind", "_owner", "_parts", "_waiting", "end", "number")
+    __slots__ = ("_is_closing", "_is_scheduled", "_owner", "_parts", "_pending", "end", "number")
 
     def __init__(
         self,
@@ -57,58 +61,60 @@ class LocalLink:
         on_close: Callable[[str], None] | None,
     ) -> None:
         self.number = number
-        self.end = NodeEnd(owner, number, on_message, on_close)
+        self.end = FrontDelivery(owner, number, on_message, on_close)
         self._owner = owner
         self._parts = Parts()
-        self._waiting: deque[Message] = deque()
-        self._is_behind = False
-        """Whether it is in the queue of its owner."""
-        self._has_left = False
+        self._pending: deque[Message] = deque()
+        self._is_scheduled = False
+        """True while the scheduler holds it, and will call `proceed`."""
+        self._is_closing = False
+        """True once the front has closed it; pending messages still reach the node."""
 
     @property
     def closed(self) -> bool:
-        """Return whether nothing can be sent any more."""
+        """Return whether `send` has no effect."""
         return self.end.is_closed
 
     def send(self, message: Message) -> None:
-        """Hand a message to the node. After the link was closed, nothing."""
+        """Pass a message to the node; ignored after close."""
         if self.end.is_closed:
             return
         if self._has_more or is_large(message):
-            self._waiting.append(message)
-            if not self._is_behind:
+            self._pending.append(message)
+            if not self._is_scheduled:
                 self.proceed()
         else:
             self._owner.from_front(self, message)
 
     @property
     def _has_more(self) -> bool:
-        is_open = self._has_left or not self.end.is_closed
-        return is_open and (self._parts.is_begun or bool(self._waiting))
+        # Pending messages are dropped if the node closed the link, not if the front did.
+        is_open = self._is_closing or not self.end.is_closed
+        return is_open and (self._parts.is_begun or bool(self._pending))
 
     def proceed(self) -> None:
-        """Hand over pending messages, for as long as this turn allows."""
+        """Pass pending messages to the node until the scheduler's time slice ends."""
         owner, scheduler = self._owner, self._owner.scheduler
         until = scheduler.slice()
         try:
             while until and self._has_more:
-                self._hand_over()
+                self._pass_next()
                 if scheduler.clock() > until:
                     break
         finally:
             if until:
                 scheduler.spend(until)
-            self._is_behind = self._has_more
-            if self._is_behind:
+            self._is_scheduled = self._has_more
+            if self._is_scheduled:
                 scheduler.wait(self)
-            elif self._has_left:
-                owner.front_left(self.number)
+            elif self._is_closing:
+                owner.front_closed(self.number)
 
-    def _hand_over(self) -> None:
-        """The next message that waits, or the next part of one."""
+    def _pass_next(self) -> None:
+        """Pass on the next pending message, or the next part of a large one."""
         parts = self._parts
         if not parts.is_begun:
-            message = self._waiting.popleft()
+            message = self._pending.popleft()
             if not is_large(message):
                 self._owner.from_front(self, message)
                 return
@@ -117,18 +123,18 @@ class LocalLink:
         self._owner.from_front(self, part, up_to=up_to)
 
     def close(self) -> None:
-        """End the connection; to the node it broke. May be called twice."""
+        """Close the link: the node sees a lost connection. Repeated calls have no effect."""
         if not self.end.is_closed:
-            self._has_left = True
-            self.end.leave()
-            if not self._is_behind:
-                self._owner.front_left(self.number)
+            self._is_closing = True
+            self.end.stop()
+            if not self._is_scheduled:
+                self._owner.front_closed(self.number)
 
 
-class NodeEnd:
-    """The node's end of a local link (see `node.host.LinkPort`)."""
+class FrontDelivery:
+    """Delivers the node's messages to a front: the node's end of a link (`node.host.LinkPort`)."""
 
-    __slots__ = ("_has_left", "_number", "_on_close", "_on_message", "_out", "_owner", "_reason")
+    __slots__ = ("_is_stopped", "_number", "_on_close", "_on_message", "_out", "_owner", "_reason")
 
     def __init__(
         self,
@@ -143,12 +149,12 @@ class NodeEnd:
         self._on_close = on_close
         self._out: list[Message] = []
         self._reason: str | None = None
-        """Why it is closed, if it is."""
-        self._has_left = False
+        """The reason of the close; None while the link is open."""
+        self._is_stopped = False
 
     @property
     def is_closed(self) -> bool:
-        """Return whether either end has closed it."""
+        """Return whether the front or the node has closed the link."""
         return self._reason is not None
 
     def send(self, message: Message) -> None:
@@ -158,33 +164,33 @@ class NodeEnd:
         self._out.append(message)
 
     def close(self, reason: str, /) -> None:
-        """Close behind what was sent before, which still reaches the front (`LinkPort`)."""
+        """Close the link; messages sent before still reach the front (`LinkPort`)."""
         if self._reason is None:
             self._reason = reason
             self._owner.scheduler.write(self)
 
-    def leave(self) -> None:
-        """Deliver no more messages to the front, which has closed the link itself."""
+    def stop(self) -> None:
+        """Stop deliveries: the front has closed the link."""
         self._reason = "closed"
-        self._has_left = True
+        self._is_stopped = True
         self._on_close = None
         self._out.clear()
 
     def flush(self) -> None:
-        """Hand over what the node has sent. Called by the server at the end of a turn."""
+        """Deliver queued messages to the front. The server calls it at the end of a turn."""
         messages, self._out = self._out, []
         if messages and type(messages[0]) is Deliver:
             self._owner.traffic.latency.sample(messages[0])
         try:
             for message in messages:
-                if self._has_left:
+                if self._is_stopped:  # `on_message` may have closed the link
                     return
                 self._on_message(message)
         except Exception:
             logger.exception("front_failed")
             if self._reason is None:
                 self._reason = "the front failed"
-                self._owner.front_left(self._number)
+                self._owner.front_closed(self._number)
         if self._reason is not None and self._on_close is not None:
             on_close, self._on_close = self._on_close, None
             on_close(self._reason)

@@ -41,7 +41,7 @@ from palio.server.counters import Traffic
 from palio.server.dialing import Dialer, Dialers
 from palio.server.journal.journal import Diskless, Journal
 from palio.server.limits import GOODBYE_S, LEAVE_S, MAX_CONNECTIONS
-from palio.server.local_link import LocalLink, NodeEnd
+from palio.server.local_link import FrontDelivery, LocalLink
 from palio.server.loop_lag import LoopLagMonitor
 from palio.server.multicast.sockets import GroupSockets
 from palio.server.scheduler import WRITABLE, CompletionQueue, LoopScheduler
@@ -224,7 +224,7 @@ class Server:
         for connection in list(self._open):
             connection.abort()
         for link in self.links.values():
-            if isinstance(link, NodeEnd):
+            if isinstance(link, FrontDelivery):
                 link.close("the server is stopping")
         self.host.stop()
         if self.multicast is not None:
@@ -354,8 +354,8 @@ class Server:
         self.traffic.messages_in += up_to is None
         self.arrived(link, message, up_to=up_to)
 
-    def front_left(self, number: int) -> None:
-        """Drop the link of a front that has ended it (`local_link.Owner`)."""
+    def front_closed(self, number: int) -> None:
+        """Drop the link of a front that closed it, or failed (`local_link.Owner`)."""
         if not self._closing:
             self.host.lost(number)
 
