@@ -14,7 +14,7 @@ from palio.cli.application import AsJson, with_broker
 from palio.cli.connecting import BrokerAccess, ProgressLine
 from palio.cli.plan_traffic import TrafficFiles
 from palio.cli.reporting import print_status, show
-from palio.cli.topology import described
+from palio.cli.topology import describe_plan
 from palio.errors import InvalidInput, NotPermitted, Unsettled
 
 if TYPE_CHECKING:
@@ -399,7 +399,7 @@ async def _apply(
         print_status(f"{problem}: {', '.join(names)}")
     applied = first["plan"]
     if applied is not None and not as_json:
-        show(described(applied))
+        show(describe_plan(applied))
     joining = await _joined(client, applied, until)
     is_ours = joining.plan is not None and applied is not None and joining.plan == applied
     if as_json:

@@ -31,33 +31,33 @@ _STANDINGS: Final = {
     "moved": "moved to links",
     "waiting": "has not joined",
 }
-"""The words for a broker's part in the plan in use."""
+"""The words for a broker's role in the multicast plan in use."""
 
 
 @with_broker
 def topology(access: BrokerAccess, as_json: AsJson = False) -> int:
     """Show the brokers of a network and their links."""
-    found = access.ask(lambda client: client.admin.topology())
+    network = access.ask(lambda client: client.admin.topology())
     if as_json:
-        show(found)
+        show(network)
         return 0
-    for line in _tree(found["asked"], found["brokers"]):
+    for line in _tree(network["asked"], network["brokers"]):
         show(line)
-    if found["root"]:
-        show(f"root: {found['root']}")
-    if found["plan"] is not None:
-        show(f"plan: {described(found['plan'])}")
+    if network["root"]:
+        show(f"root: {network['root']}")
+    if network["plan"] is not None:
+        show(f"plan: {describe_plan(network['plan'])}")
     return 0
 
 
-def described(plan: PlanInUse) -> str:
-    """A plan in use, in a line.
+def describe_plan(plan: PlanInUse) -> str:
+    """Describe a plan in use in one line.
 
     >>> plan = {"id": 7, "epoch_us": 1_800_000_000_000_000, "origin": "b1"}
     >>> plan |= {"method": "approximated", "groups": 2, "brokers": ["b1", "b2"]}
-    >>> described(plan | {"replans": 0})
+    >>> describe_plan(plan | {"replans": 0})
     'approximated, 2 groups for 2 brokers, applied at b1, epoch 2027-01-15T08:00:00+00:00'
-    >>> described(plan | {"replans": 3}).partition("applied")[2]
+    >>> describe_plan(plan | {"replans": 3}).partition("applied")[2]
     ' at b1, changed 3 times, epoch 2027-01-15T08:00:00+00:00'
     """
     epoch = datetime.fromtimestamp(plan["epoch_us"] / 1_000_000, UTC)
@@ -69,58 +69,65 @@ def described(plan: PlanInUse) -> str:
 
 
 def _tree(root: str, brokers: Mapping[str, Any]) -> Iterator[str]:
-    """Each broker below the one through which it is reached first, then what is in no tree."""
+    """Print a breadth-first tree from `root`, then links outside it, then unreachable brokers."""
     parents: dict[str, str] = {root: ""}
     queue = [root]
     for name in queue:
-        for other in _neighbours(name, brokers):
-            if other not in parents and brokers[other]["reachable"]:
-                parents[other] = name
-                queue.append(other)
+        for peer in _peers(name, brokers):
+            if peer not in parents and brokers[peer]["reachable"]:
+                parents[peer] = name
+                queue.append(peer)
     yield from _branch(root, "", "", brokers, parents)
-    links = {
-        (min(name, other), max(name, other))
+    # Both ends list a link, so its names are sorted to keep one. The tree has shown all links
+    # between a broker and its parent.
+    other_links = {
+        (min(name, peer), max(name, peer))
         for name in parents
-        for other in _neighbours(name, brokers)
-        if other in parents and name not in (parents[other], other) and parents[name] != other
+        for peer in _peers(name, brokers)
+        if peer in parents and name not in (parents[peer], peer) and parents[name] != peer
     }
-    if links:
-        yield f"also linked: {', '.join(f'{one} - {other}' for one, other in sorted(links))}"
-    found = [(name, other) for name in sorted(brokers) for other in brokers[name]["found"]]
-    if found:
-        listed = ", ".join(f"{one} - {other}" for one, other in found)
-        yield f"found for links that are lost: {listed}"
+    if other_links:
+        yield f"also linked: {_links_as_text(sorted(other_links))}"
+    fallbacks = [(name, peer) for name in sorted(brokers) for peer in brokers[name]["found"]]
+    if fallbacks:
+        yield f"found for links that are lost: {_links_as_text(fallbacks)}"
     for name in sorted(brokers.keys() - parents.keys()):
         yield f"{name}  not reachable"
-        yield from _keeps(brokers[name], "    ")
+        yield from _durable_lines(brokers[name], "    ")
+
+
+def _links_as_text(links: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} - {peer}" for name, peer in links)
 
 
 def _branch(
     name: str,
-    lead: str,
-    below: str,
+    prefix: str,
+    indent: str,
     brokers: Mapping[str, Any],
     parents: Mapping[str, str],
 ) -> Iterator[str]:
-    is_leaving = "leaving" if brokers[name]["leaving"] else ""
-    parent = brokers[name]["parent"]
-    notes = _STANDINGS[brokers[name]["multicast"]], is_leaving, parent and f"below {parent}"
-    yield "  ".join(filter(None, (f"{lead}{name}", *notes)))
-    children = [each for each in sorted(parents) if parents[each] == name]
-    yield from _keeps(brokers[name], below + ("│     " if children else "      "))
+    """Print a broker after `prefix`, and the brokers below it after `indent`."""
+    broker = brokers[name]
+    leaving = "leaving" if broker["leaving"] else ""
+    below = f"below {broker['parent']}" if broker["parent"] else ""
+    notes = _STANDINGS[broker["multicast"]], leaving, below
+    yield "  ".join(filter(None, (f"{prefix}{name}", *notes)))
+    children = [child for child in sorted(parents) if parents[child] == name]
+    yield from _durable_lines(broker, indent + ("│     " if children else "      "))
     for child in children:
         is_last = child == children[-1]
         corner, bar = ("└── ", "    ") if is_last else ("├── ", "│   ")
-        yield from _branch(child, below + corner, below + bar, brokers, parents)
+        yield from _branch(child, indent + corner, indent + bar, brokers, parents)
 
 
-def _neighbours(name: str, brokers: Mapping[str, Any]) -> list[str]:
-    return [each for each in sorted(brokers[name]["links"]) if each in brokers]
+def _peers(name: str, brokers: Mapping[str, Any]) -> list[str]:
+    return [peer for peer in sorted(brokers[name]["links"]) if peer in brokers]
 
 
-def _keeps(broker: Mapping[str, Any], lead: str) -> Iterator[str]:
+def _durable_lines(broker: Mapping[str, Any], prefix: str) -> Iterator[str]:
     for subscription in broker["durable_subscriptions"]:
-        yield f"{lead}keeps events for {subscription}"
+        yield f"{prefix}keeps events for {subscription}"
 
 
 @broker_commands.command()
@@ -145,12 +152,12 @@ def trace(
 
     Ends with 0 if there is a receiver, 1 if there is none or a broker did not answer.
     """
-    listed = list(inputs.events(event))
-    if len(listed) != 1:
-        raise InvalidInput(f"trace takes one event, not {len(listed)}")
-    found = access.ask(lambda client: client.admin.trace(listed[0][1]))
-    hops = found["hops"]
-    limited = {"limited": found["limited"]} if "limited" in found else {}
+    events = list(inputs.events(event))
+    if len(events) != 1:
+        raise InvalidInput(f"trace takes one event, not {len(events)}")
+    answer = access.ask(lambda client: client.admin.trace(events[0][1]))
+    hops = answer["hops"]
+    limited = {"limited": answer["limited"]} if "limited" in answer else {}
     hops.sort(key=lambda hop: hop.get("path", [hop["broker"]]))
     is_received = any(hop.get("sessions") or hop.get("durable") for hop in hops)
     if as_json:
@@ -168,7 +175,7 @@ def trace(
 
 
 def _conclusion(hops: Sequence[Mapping[str, Any]]) -> str:
-    """The last line of a trace that met no receiver.
+    """Return the last line of a trace without a receiver: unknown if a broker did not answer.
 
     >>> _conclusion([{"broker": "b1"}, {"broker": "b2", "withheld": True}])
     'unknown: b2 withheld its answer'
@@ -181,8 +188,10 @@ def _conclusion(hops: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _hop(hop: Mapping[str, Any], *, is_addressed: bool = False) -> Iterator[str]:
-    """One broker's part of a trace: where it is, and a line for each thing that it would do. Where
-    events are addressed, only the first broker sends them, and lists how.
+    """Print the path to one broker, and a line for each action that it would take.
+
+    With multicast addressing the first broker sends to all destinations, so the `forwards` of
+    later hops are not printed.
     """
     if hop.get("unreachable"):
         yield f"{hop['broker']}: not reachable; it and the brokers beyond are unknown"
@@ -192,21 +201,22 @@ def _hop(hop: Mapping[str, Any], *, is_addressed: bool = False) -> Iterator[str]
         yield f"{hop['broker']}: withheld its answer; {asker} has no grant `monitor` there"
         return
     yield " > ".join(hop["path"])
-    for each in hop["matched"]:
-        values = "".join(f", :{key} = {value!r}" for key, value in each["parameters"].items())
-        yield f"    received by {each['durable'] or each['subscriber']}: {each['filter']}{values}"
+    for match in hop["matched"]:
+        values = "".join(f", :{key} = {value!r}" for key, value in match["parameters"].items())
+        receiver = match["durable"] or match["subscriber"]
+        yield f"    received by {receiver}: {match['filter']}{values}"
     for subscription in hop["kept_for"]:
         yield f"    if durable, kept for {subscription}"
-    yield from _casts(hop.get("multicast") or {"groups": [], "by_links": []})
+    yield from _multicast_lines(hop.get("multicast") or {"groups": [], "by_links": []})
     if hop["forwards"] and not is_addressed:
         yield f"    sent on to {', '.join(hop['forwards'])}"
     if not (hop["sessions"] or hop["durable"] or hop["forwards"]):
         yield "    stops here: nothing matches"
 
 
-def _casts(multicast: Mapping[str, Any]) -> Iterator[str]:
-    for each in multicast["groups"]:
-        vain = f"; in vain to {', '.join(each['in_vain'])}" if each["in_vain"] else ""
-        yield f"    by group {each['group']} to {', '.join(each['to'])}{vain}"
+def _multicast_lines(multicast: Mapping[str, Any]) -> Iterator[str]:
+    for group in multicast["groups"]:
+        vain = f"; in vain to {', '.join(group['in_vain'])}" if group["in_vain"] else ""
+        yield f"    by group {group['group']} to {', '.join(group['to'])}{vain}"
     if multicast["by_links"]:
         yield f"    by links to {', '.join(multicast['by_links'])}"

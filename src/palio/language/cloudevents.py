@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from palio.errors import InvalidInput, LimitExceeded
 from palio.language.documents import (
     Json,
-    at,
     attribute_name,
     constant,
+    error_at,
+    member_path,
+    quoted,
     read_document,
-    shown,
-    wrong,
 )
 from palio.language.twovalued import not_true
 from palio.model.expressions import All, AnyOf, Attribute, Boolean, Literal, Test, literal, test
@@ -117,14 +117,14 @@ def _product(factors: Iterable[_Factor]) -> Boolean:
 def _filter(part: Json, path: str, negated: bool) -> list[_Factor]:
     """One filter expression: an object whose only key is its dialect."""
     if not isinstance(part, dict) or len(part) != 1:
-        raise wrong(
-            path, f"a filter is an object with one dialect as its key, not {shown(part)}", _HINT
+        raise error_at(
+            path, f"a filter is an object with one dialect as its key, not {quoted(part)}", _HINT
         )
     ((dialect, body),) = part.items()
-    place = at(path, dialect)
+    place = member_path(path, dialect)
     read = _DIALECTS.get(dialect)
     if read is None:
-        raise wrong(place, f"the dialect {shown(dialect)} is not supported", _HINT)
+        raise error_at(place, f"the dialect {quoted(dialect)} is not supported", _HINT)
     return read(body, place, negated)
 
 
@@ -149,13 +149,13 @@ def _of_attributes(
 ) -> list[_Factor]:
     """`{attribute: text, ...}`, where all must hold; each holds when one of its tests does."""
     if not isinstance(body, dict) or not body:
-        raise wrong(path, f"takes an object of attributes and their text, not {shown(body)}")
+        raise error_at(path, f"takes an object of attributes and their text, not {quoted(body)}")
     leaves: list[tuple[str, list[Test]]] = []
     for key, text in body.items():
-        place = at(path, key)
+        place = member_path(path, key)
         name = attribute_name(key, place)
         if not isinstance(text, str) or not text:
-            raise wrong(place, f"takes a text that is not empty, not {shown(text)}")
+            raise error_at(place, f"takes a text that is not empty, not {quoted(text)}")
         leaves.append((name, tests(name, constant(text, place))))
     if negated:
         return _one_of([[_Unmet(name, checks)] for name, checks in leaves])
@@ -199,7 +199,7 @@ def _any(body: Json, path: str, negated: bool) -> list[_Factor]:
 
 def _nested(body: Json, path: str, negated: bool) -> list[list[_Factor]]:
     if not isinstance(body, list) or not body:
-        raise wrong(path, f"takes a list of at least one filter, not {shown(body)}")
+        raise error_at(path, f"takes a list of at least one filter, not {quoted(body)}")
     return [_filter(member, f"{path}[{i}]", negated) for i, member in enumerate(body)]
 
 
@@ -216,13 +216,13 @@ def _sql(body: Json, path: str, negated: bool) -> list[_Factor]:
     from palio.language import cesql
 
     if not isinstance(body, str):
-        raise wrong(path, f"takes the text of an expression, not {shown(body)}")
+        raise error_at(path, f"takes the text of an expression, not {quoted(body)}")
     try:
         inner = cesql.loads(body)
     except LimitExceeded:
         raise
     except InvalidInput as error:
-        raise wrong(path, str(error)) from error
+        raise error_at(path, str(error)) from error
     if not negated:
         parts: list[list[_Factor]] = [
             [
@@ -233,7 +233,7 @@ def _sql(body: Json, path: str, negated: bool) -> list[_Factor]:
         ]
         return _one_of(parts)
     if any(one.residuals for one in inner.conjunctions):
-        raise wrong(
+        raise error_at(
             path,
             "`not` negates only expressions that compare single attributes with constants",
             "write NOT inside this one (an error then makes the filter false either way)",

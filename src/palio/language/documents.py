@@ -1,7 +1,11 @@
-"""Untrusted JSON: parsed in bounded time; filters of foreign dialects, named by path in errors.
+"""Reads untrusted JSON in bounded time. Two functions read it, with different limits.
 
-A JSON parser reads a document in one go. Four megabytes of empty lists are a million objects and
-take half a second to create and free. So the parts of a document are counted before it is parsed.
+`read_document` reads filters of foreign dialects, from text or from Python objects. It limits the
+length of a text, then checks the result: its depth, its size, and that it is JSON. The other
+functions here make the dialects' errors, which name the path of the faulty part.
+
+`read_json` reads any other document, from bytes. It counts the values before it parses them: four
+megabytes of empty lists would make a million objects, and block the loop for half a second.
 """
 
 from __future__ import annotations
@@ -32,16 +36,16 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 def read_document(document: object) -> Json:
-    """A dialect's JSON text, or the objects that such a text means, checked to be JSON.
+    """Read a JSON text, or check and copy the Python objects that it stands for.
 
-    A key that occurs twice is refused: its writer means both, and JSON readers keep one.
+    A key that occurs twice is an error: its writer means both, and Python would drop one.
     """
     if isinstance(document, str):
-        document = _parsed(document)
-    return _Checker().checked(document, "$", 0)
+        document = _parse(document)
+    return _Checker().copy(document, "$", 0)
 
 
-def _parsed(text: str) -> object:
+def _parse(text: str) -> object:
     check_limit("a JSON text", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, len(text))
     try:
         return json.loads(text, object_pairs_hook=_unique)
@@ -57,7 +61,7 @@ def _parsed(text: str) -> object:
         raise _too_deep() from None
     except InvalidFilter:
         raise
-    except ValueError:  # Python's guard against converting endless digits
+    except ValueError:  # Python limits the digits of an integer that it converts
         raise InvalidFilter("a number in the JSON text has too many digits") from None
 
 
@@ -65,8 +69,8 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     document = dict(pairs)
     if len(document) < len(pairs):
         keys = Counter(key for key, _ in pairs)
-        twice = next(key for key, count in keys.items() if count > 1)
-        raise InvalidFilter(f"the key {shown(twice)} occurs twice in one JSON object; keep one")
+        repeated = next(key for key, count in keys.items() if count > 1)
+        raise InvalidFilter(f"the key {quoted(repeated)} occurs twice in one JSON object; keep one")
     return document
 
 
@@ -75,42 +79,43 @@ def _too_deep() -> LimitExceeded:
 
 
 _CONTAINER_TOKENS: Final = 2
-"""A list or an object becomes about this number of tokens of our own language."""
+"""A list or an object becomes about this number of tokens of Palio's own language."""
 
 
 class _Checker:
-    """Copies a document, so that nothing but finite JSON within the limits gets further."""
+    """Copies a document, and raises an error if it is not finite JSON within the limits."""
 
     def __init__(self) -> None:
-        self._left = MAX_TEXT_CHARS  # a text of that many characters holds no more values
-        self._containers = MAX_TOKENS // _CONTAINER_TOKENS
+        # Objects have the limit of texts: a text has at least one character for each value.
+        self._values_left = MAX_TEXT_CHARS
+        self._containers_left = MAX_TOKENS // _CONTAINER_TOKENS
 
-    def checked(self, value: object, path: str, depth: int) -> Json:
-        self._left -= 1
-        if self._left < 0:
+    def copy(self, value: object, path: str, depth: int) -> Json:
+        self._values_left -= 1
+        if self._values_left < 0:
             raise LimitExceeded(
                 "the size of a JSON document", limit="MAX_TEXT_CHARS", maximum=MAX_TEXT_CHARS
             )
         if isinstance(value, Mapping):
             self._enter(depth)
             return {
-                self._key(key, path): self.checked(inner, at(path, str(key)), depth + 1)
+                self._key(key, path): self.copy(inner, member_path(path, str(key)), depth + 1)
                 for key, inner in value.items()
             }
         if isinstance(value, list | tuple):
             self._enter(depth)
-            return [self.checked(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+            return [self.copy(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
         if value is None or isinstance(value, bool | int | str):
             return value
         if isinstance(value, float) and math.isfinite(value):
             return value
-        raise wrong(path, f"{shown(value)} is no JSON value")
+        raise error_at(path, f"{quoted(value)} is no JSON value")
 
     def _enter(self, depth: int) -> None:
         if depth >= MAX_DEPTH:
             raise _too_deep()
-        self._containers -= 1
-        if self._containers < 0:
+        self._containers_left -= 1
+        if self._containers_left < 0:
             raise LimitExceeded(
                 "the lists and objects of a JSON document, each counted twice",
                 limit="MAX_TOKENS",
@@ -119,91 +124,97 @@ class _Checker:
 
     def _key(self, key: object, path: str) -> str:
         if not isinstance(key, str):
-            raise wrong(path, f"the key {shown(key)} is no string")
+            raise error_at(path, f"the key {quoted(key)} is no string")
         return key
 
 
 def attribute_name(name: str, path: str) -> str:
-    """A key as the name of an attribute."""
+    """Return a key that is valid as an attribute's name; else raise `InvalidFilter`."""
     if not name:
-        raise wrong(path, "an attribute's name is empty")
+        raise error_at(path, "an attribute's name is empty")
     check_limit(f"the attribute name {name[:20]!r}...", "MAX_NAME_CHARS", MAX_NAME_CHARS, len(name))
-    constant(name, path)  # what is no text is no name
+    constant(name, path)  # raises an error for text that is not valid Unicode
     return name
 
 
 def constant(value: str | int | float, path: str) -> Literal:
-    """A JSON string, number or boolean as a constant of a filter."""
+    """Convert a JSON string, number or boolean to a constant of a filter."""
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
-        raise wrong(path, "an integer beyond 64 bits", "write it as a string, or with an exponent")
+        hint = "write it as a string, or with an exponent"
+        raise error_at(path, "an integer beyond 64 bits", hint)
     try:
         return literal(value)
     except LimitExceeded:
         raise
     except InvalidFilter as error:
-        raise wrong(path, str(error)) from None
+        raise error_at(path, str(error)) from None
 
 
-def wrong(path: str, problem: str, hint: str = "") -> InvalidFilter:
-    """The error for the part at a path of the document."""
+def error_at(path: str, problem: str, hint: str = "") -> InvalidFilter:
+    """Create the error for the part of a document at a path."""
     return InvalidFilter(f"at {path}: {problem}" + (f"; {hint}" if hint else ""))
 
 
-def at(path: str, key: str) -> str:
-    """The path of a member: `$.detail.state`, `$["odd key"]`."""
-    return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}[{shown(key)}]"
+def member_path(path: str, key: str) -> str:
+    """Return the path of an object's member: `$.detail.state`, `$["odd key"]`."""
+    return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}[{quoted(key)}]"
 
 
 _PLAIN_KEY: Final = re.compile(r"[\w$-]{1,80}")
 
 
-def shown(value: object) -> str:
-    """A part of a document as an error shows it: JSON where it is, and short."""
+def quoted(value: object) -> str:
+    """Quote a part of a document in an error: as JSON if it is JSON, and cut to 60 characters."""
     try:
         text = json.dumps(value)
     except (TypeError, ValueError, RecursionError):
         text = f"an object of type {type(value).__name__}"
-    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
+    return text if len(text) <= _QUOTED_CHARS else text[:_QUOTED_CHARS] + "..."
 
 
-_SHOWN_CHARS: Final = 60
+_QUOTED_CHARS: Final = 60
 
 
 # --- documents as bytes ---
 
 _MARKS: Final = b",[{"
-"""Each part of a document but the first has one of these before it; in a text they mean nothing."""
+"""Characters before a value. Each value but the first follows one of them, outside of strings."""
 
 _IS_MARK: Final = np.isin(np.arange(256, dtype=np.uint8), np.frombuffer(_MARKS, np.uint8))
 _QUOTE: Final = ord('"')
 
 
 def read_json(document: bytes) -> Any:
-    """Read a document; `ValueError` or `RecursionError` if it is no JSON, and of the former
-    `LimitExceeded` if it has too many values.
+    """Read a document.
+
+    Raises `ValueError` or `RecursionError` if it is not JSON, and `LimitExceeded` (a `ValueError`)
+    if it has too many values.
 
     >>> read_json(b'{"x": [1, 2]}')
     {'x': [1, 2]}
     """
     check_parts(document)
-    return json.loads(document.decode())  # in UTF-8 as RFC 8259 wants it, since so it was counted
+    # `json.loads` of bytes would also accept UTF-16, in which the count assumes other characters.
+    return json.loads(document.decode())
 
 
 def check_parts(document: bytes) -> None:
-    """Refuse (`LimitExceeded`) a document of more than `MAX_JSON_PARTS` values.
+    """Raise `LimitExceeded` if a document has more than `MAX_JSON_PARTS` values.
 
     >>> check_parts(b'{"x": [1, 2]}')
     """
+    # Two cheap upper bounds come first: each value has at least one byte, and one mark.
     if len(document) <= MAX_JSON_PARTS:
         return
     if sum(map(document.count, (b",", b"[", b"{"))) <= MAX_JSON_PARTS:
         return
-    count = _parts(document)
+    count = _count_marks(document)
     check_limit("a JSON document's number of values", "MAX_JSON_PARTS", MAX_JSON_PARTS, count)
 
 
-def _parts(document: bytes) -> int:
-    """Marks outside of texts. Without what is escaped, every quote begins or ends a text."""
-    bare = np.frombuffer(document.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
-    is_inside = np.cumsum(bare == _QUOTE, dtype=np.uint8) & 1
-    return int(np.count_nonzero(_IS_MARK[bare] & (is_inside == 0)))
+def _count_marks(document: bytes) -> int:
+    """Count the marks outside of strings."""
+    # With escape sequences removed, every quote begins or ends a string.
+    unescaped = np.frombuffer(document.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    is_in_string = np.cumsum(unescaped == _QUOTE, dtype=np.uint8) & 1
+    return int(np.count_nonzero(_IS_MARK[unescaped] & (is_in_string == 0)))

@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 from palio.errors import InvalidFilter
 from palio.language.documents import (
     Json,
-    at,
     attribute_name,
     constant,
+    error_at,
+    member_path,
+    quoted,
     read_document,
-    shown,
-    wrong,
 )
 from palio.language.twovalued import not_true
 from palio.model.expressions import All, AnyOf, Attribute, Boolean, Literal, Test, test
@@ -51,7 +51,7 @@ def loads(document: str | Mapping[str, Any]) -> Filter:
     """
     pattern = read_document(document)
     if not isinstance(pattern, dict):
-        raise wrong("$", f"an event pattern is an object, not {shown(pattern)}")
+        raise error_at("$", f"an event pattern is an object, not {quoted(pattern)}")
     return reduce(_fields(pattern, "", "$", False).condition)
 
 
@@ -68,17 +68,17 @@ class _Part(NamedTuple):
 def _fields(pattern: dict[str, Json], prefix: str, path: str, in_or: bool) -> _Part:
     """All members of an object."""
     if not pattern:
-        raise wrong(path, "an empty object is no condition", "name a field, or drop it")
+        raise error_at(path, "an empty object is no condition", "name a field, or drop it")
     conditions: list[Boolean] = []
     names: frozenset[str] = frozenset()
     for key, value in pattern.items():
-        place = at(path, key)
+        place = member_path(path, key)
         if in_or and key in _RESERVED:
-            raise wrong(place, f"inside {_OR}, {key} is an operator and no field")
+            raise error_at(place, f"inside {_OR}, {key} is an operator and no field")
         part = _member(key, value, f"{prefix}.{key}" if prefix else key, place, prefix, in_or)
         twice = names & part.names
         if twice:  # event-ruler lets the last one win
-            raise wrong(place, f"the field {shown(min(twice))} is named twice", "keep one list")
+            raise error_at(place, f"the field {quoted(min(twice))} is named twice", "keep one list")
         names |= part.names
         conditions.append(part.condition)
     return _Part(All(tuple(conditions)), names)
@@ -92,20 +92,20 @@ def _member(key: str, value: Json, name: str, path: str, prefix: str, in_or: boo
     if isinstance(value, list):
         attribute = attribute_name(name, path)
         return _Part(_values(value, attribute, path), frozenset((attribute,)))
-    raise wrong(
-        path, f"a field takes a list or nested fields, not {shown(value)}", "write [...] round it"
+    raise error_at(
+        path, f"a field takes a list or nested fields, not {quoted(value)}", "write [...] round it"
     )
 
 
 def _either(value: Json, prefix: str, path: str) -> _Part:
     """The alternatives of `$or`."""
     if not isinstance(value, list) or len(value) < 2:
-        raise wrong(path, f"{_OR} takes a list of two or more objects, not {shown(value)}")
+        raise error_at(path, f"{_OR} takes a list of two or more objects, not {quoted(value)}")
     parts = []
     for index, item in enumerate(value):
         place = f"{path}[{index}]"
         if not isinstance(item, dict):
-            raise wrong(place, f"an alternative is an object, not {shown(item)}")
+            raise error_at(place, f"an alternative is an object, not {quoted(item)}")
         parts.append(_fields(item, prefix, place, True))
     names = frozenset[str]().union(*(part.names for part in parts))
     return _Part(AnyOf(tuple(part.condition for part in parts)), names)
@@ -122,7 +122,7 @@ def _values(values: list[Json], name: str, path: str) -> Boolean:
         if isinstance(value, dict):
             conditions.append(_operator(value, name, place))
         elif isinstance(value, list):
-            raise wrong(place, "a list inside a list", "one level is enough")
+            raise error_at(place, "a list inside a list", "one level is enough")
         elif value is None:
             conditions.append(test(Attribute(name), Op.ABSENT))
         else:
@@ -135,7 +135,7 @@ def _values(values: list[Json], name: str, path: str) -> Boolean:
 def _listed(values: list[Json], path: str) -> list[tuple[Json, str]]:
     """The members of a list with their paths."""
     if not values:
-        raise wrong(path, "an empty list matches nothing", "name a value, or drop the list")
+        raise error_at(path, "an empty list matches nothing", "name a value, or drop the list")
     check_limit(f"the list at {path}", "MAX_IN_VALUES", MAX_IN_VALUES, len(values))
     return [(value, f"{path}[{index}]") for index, value in enumerate(values)]
 
@@ -145,21 +145,23 @@ def _operator(body: dict[str, Json], name: str, path: str) -> Boolean:
     operator, operand, place = _single(body, path)
     read = _OPERATORS.get(operator)
     if read is None:
-        raise wrong(path, f"unknown operator {shown(operator)}", _KNOWN)
+        raise error_at(path, f"unknown operator {quoted(operator)}", _KNOWN)
     return read(name, operand, place)
 
 
 def _single(body: dict[str, Json], path: str) -> tuple[str, Json, str]:
     """The one operator of an object, its operand and the operand's path."""
     if len(body) != 1:
-        raise wrong(path, f"one operator an object, not {shown(body)}", "list several side by side")
+        raise error_at(
+            path, f"one operator an object, not {quoted(body)}", "list several side by side"
+        )
     ((operator, operand),) = body.items()
-    return operator, operand, at(path, operator)
+    return operator, operand, member_path(path, operator)
 
 
 def _text(operand: Json, path: str) -> Literal:
     if not isinstance(operand, str):
-        raise wrong(path, f"takes a string, not {shown(operand)}")
+        raise error_at(path, f"takes a string, not {quoted(operand)}")
     return constant(operand, path)
 
 
@@ -179,7 +181,9 @@ def _affix(op: Op) -> Callable[[str, Json, str], Test]:
         if isinstance(operand, dict):
             operator, operand, inner = _single(operand, path)
             if operator != "equals-ignore-case":
-                raise wrong(path, f"unknown operator {shown(operator)}", "use equals-ignore-case")
+                raise error_at(
+                    path, f"unknown operator {quoted(operator)}", "use equals-ignore-case"
+                )
             path = inner
         return test(Attribute(name), op, _text(operand, path), ignore_case=ignore_case)
 
@@ -196,9 +200,9 @@ def _like(wildcard: str, path: str) -> str:
     pieces = []
     for piece in _WILDCARD_PIECE.findall(wildcard):
         if piece == "**":
-            raise wrong(path, "two * in a row", "one matches as much")
+            raise error_at(path, "two * in a row", "one matches as much")
         if piece == "\\":
-            raise wrong(path, "a backslash stands before * or another backslash only")
+            raise error_at(path, "a backslash stands before * or another backslash only")
         pieces.append(_LIKE_PIECES.get(piece, piece))
     return "".join(pieces)
 
@@ -210,11 +214,13 @@ _LIKE_PIECES: Final = {"*": "%", "\\*": "*", "\\\\": "\\\\", "%": "\\%", "_": "\
 def _cidr(name: str, operand: Json, path: str) -> Test:
     block = _text(operand, path)
     if not _BLOCK.fullmatch(block.value):
-        raise wrong(path, f"{shown(operand)} is no address block", 'write it like "10.0.0.0/24"')
+        raise error_at(
+            path, f"{quoted(operand)} is no address block", 'write it like "10.0.0.0/24"'
+        )
     try:
         return test(Attribute(name), Op.CIDR, block)
     except InvalidFilter as error:
-        raise wrong(path, str(error)) from None
+        raise error_at(path, str(error)) from None
 
 
 _BLOCK: Final = re.compile(r"[0-9a-fA-F.:]+/[0-9]{1,3}")
@@ -222,14 +228,14 @@ _BLOCK: Final = re.compile(r"[0-9a-fA-F.:]+/[0-9]{1,3}")
 
 def _exists(name: str, operand: Json, path: str) -> Test:
     if not isinstance(operand, bool):
-        raise wrong(path, f"takes true or false, not {shown(operand)}")
+        raise error_at(path, f"takes true or false, not {quoted(operand)}")
     return test(Attribute(name), Op.EXISTS if operand else Op.ABSENT)
 
 
 def _numeric(name: str, operand: Json, path: str) -> Boolean:
     """`[op, number]`, or `[">" or ">=", low, "<" or "<=", high]`."""
     if not isinstance(operand, list) or len(operand) not in (2, 4):
-        raise wrong(path, f'takes a list like [">", 0, "<=", 5], not {shown(operand)}')
+        raise error_at(path, f'takes a list like [">", 0, "<=", 5], not {quoted(operand)}')
     first = _comparison(name, operand[:2], f"{path}[0]")
     if len(operand) == 2:
         return first
@@ -242,9 +248,9 @@ def _comparison(name: str, pair: list[Json], path: str) -> Test:
     symbol, number = pair
     op = _COMPARISONS.get(symbol) if isinstance(symbol, str) else None
     if op is None:
-        raise wrong(path, f"{shown(symbol)} is none of {' '.join(_COMPARISONS)}")
+        raise error_at(path, f"{quoted(symbol)} is none of {' '.join(_COMPARISONS)}")
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise wrong(path, f"{symbol} takes a number, not {shown(number)}")
+        raise error_at(path, f"{symbol} takes a number, not {quoted(number)}")
     return test(Attribute(name), op, constant(number, path))
 
 
@@ -255,11 +261,11 @@ def _check_range(low: Test, high: Test, path: str) -> None:
     assert isinstance(low.operand, Literal)
     assert isinstance(high.operand, Literal)
     if low.op not in (Op.GT, Op.GE) or high.op not in (Op.LT, Op.LE):
-        raise wrong(path, "a range has its lower bound (> or >=) first and then < or <=")
+        raise error_at(path, "a range has its lower bound (> or >=) first and then < or <=")
     closed = low.op is Op.GE and high.op is Op.LE
     a, b = low.operand.value, high.operand.value
     if a > b or (a == b and not closed):
-        raise wrong(path, "the range is empty", "its lower bound must be below its upper one")
+        raise error_at(path, "the range is empty", "its lower bound must be below its upper one")
 
 
 def _anything_but(name: str, operand: Json, path: str) -> Boolean:
@@ -268,23 +274,23 @@ def _anything_but(name: str, operand: Json, path: str) -> Boolean:
         operator, inner, path = _single(operand, path)
         read = _NEGATABLE.get(operator)
         if read is None:
-            raise wrong(
+            raise error_at(
                 path,
-                f"unknown operator {shown(operator)} in anything-but",
+                f"unknown operator {quoted(operator)} in anything-but",
                 f"it takes values, or one of {', '.join(_NEGATABLE)}",
             )
         texts = _listed(inner, path) if isinstance(inner, list) else [(inner, path)]
         if operator in ("prefix", "suffix") and any(text == "" for text, _ in texts):
-            raise wrong(path, f"every text has the empty {operator}")
+            raise error_at(path, f"every text has the empty {operator}")
         checks = [read(name, _text(text, place).value, place) for text, place in texts]
         return not_true(name, checks, present=True)
     constants = []
     for value, place in _listed(operand, path) if isinstance(operand, list) else [(operand, path)]:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise wrong(place, f"takes a string or a number, not {shown(value)}")
+            raise error_at(place, f"takes a string or a number, not {quoted(value)}")
         constants.append(constant(value, place))
     if len({constant.kind for constant in constants}) > 1:
-        raise wrong(path, f"takes strings only or numbers only, not {shown(operand)}")
+        raise error_at(path, f"takes strings only or numbers only, not {quoted(operand)}")
     return not_true(name, [test(Attribute(name), Op.IN, tuple(constants))], present=True)
 
 

@@ -1,8 +1,8 @@
 """The functions of CESQL (3.5), and the casting functions that its conformance tests call.
 
-A function is found by its name and the number of its arguments. Arguments are cast to its
-parameters before it runs, so the bodies here see the right types. A body that errs raises `Failed`
-with the value that CESQL prescribes beside the error.
+`find` selects a function by its name and its number of arguments. The evaluation casts the
+arguments to the parameters' types before it calls the body. A body that fails raises `Failed`, with
+the value that CESQL prescribes beside the error.
 """
 
 from __future__ import annotations
@@ -28,32 +28,34 @@ _WHITESPACE: Final = (
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
-"""Unicode's White_Space property; `str.strip` would also take U+001C to U+001F, which lack it."""
+"""Unicode's White_Space property; `str.strip()` also strips U+001C to U+001F, which lack it."""
 
 
 class Function(msgspec.Struct, frozen=True):
-    """One overload: the types of its parameters (None takes any), of further ones, of its value."""
+    """One overload of a function."""
 
     name: str
     parameters: tuple[Type | None, ...]
+    """The types of its fixed parameters; None accepts any type."""
     returns: Type
     body: Callable[..., Value]
-    further: Type | None = None
+    variadic: Type | None = None
+    """The type of each argument after the fixed ones; None: it accepts no such arguments."""
     any_length: bool = False
-    """Whether it takes texts of more than `MAX_COMPUTED_CHARS`."""
+    """Whether it accepts texts of more than `MAX_COMPUTED_CHARS`."""
 
     def accepts(self, count: int) -> bool:
-        """Check whether it can be called with that many arguments."""
+        """Check whether it accepts that number of arguments."""
         fixed = len(self.parameters)
-        return count == fixed or (self.further is not None and count > fixed)
+        return count == fixed or (self.variadic is not None and count > fixed)
 
-    def parameter(self, place: int) -> Type | None:
-        """The type its argument at a place is cast to."""
-        return self.parameters[place] if place < len(self.parameters) else self.further
+    def parameter(self, index: int) -> Type | None:
+        """Return the type to which an argument is cast; None: any type."""
+        return self.parameters[index] if index < len(self.parameters) else self.variadic
 
 
 def find(name: str, count: int) -> Function | None:
-    """The function of a name (in upper case) that takes that many arguments.
+    """Return the overload of a name (in upper case) that accepts that number of arguments.
 
     >>> find("SUBSTRING", 3).parameters == (str, int, int), find("SUBSTRING", 1)
     (True, None)
@@ -64,12 +66,12 @@ def find(name: str, count: int) -> Function | None:
 
 
 def missing(name: str, count: int) -> str:
-    """The text of the error when `find` finds nothing."""
+    """Return the error's text for a call that matches no overload."""
     overloads = FUNCTIONS.get(name)
     if overloads is None:
         return f"there is no function {name}; there are {', '.join(sorted(FUNCTIONS))}"
     arities = " or ".join(
-        f"{len(overload.parameters)}{' or more' if overload.further else ''}"
+        f"{len(overload.parameters)}{' or more' if overload.variadic else ''}"
         for overload in overloads
     )
     return f"{name} takes {arities} arguments, not {count}"
@@ -140,8 +142,8 @@ _ANY: Final[tuple[Any, ...]] = (None,)
 FUNCTIONS: Final = _by_name(
     Function("ABS", (int,), int, _absolute),
     Function("BOOL", _ANY, bool, _to(bool)),
-    Function("CONCAT", (), str, lambda *texts: _join("", *texts), further=str),
-    Function("CONCAT_WS", (str,), str, _join, further=str),
+    Function("CONCAT", (), str, lambda *texts: _join("", *texts), variadic=str),
+    Function("CONCAT_WS", (str,), str, _join, variadic=str),
     Function("INT", _ANY, int, _to(int)),
     Function("IS_BOOL", _ANY, bool, _is(bool)),
     Function("IS_INT", _ANY, bool, _is(int)),
@@ -155,4 +157,4 @@ FUNCTIONS: Final = _by_name(
     Function("TRIM", (str,), str, lambda text: text.strip(_WHITESPACE)),
     Function("UPPER", (str,), str, str.upper),
 )
-"""Every function by its name in upper case, each with its overloads."""
+"""The overloads of every function, by its name in upper case."""

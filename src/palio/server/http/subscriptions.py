@@ -25,7 +25,7 @@ from palio.errors import (
     ParseError,
 )
 from palio.language import cloudevents
-from palio.language.documents import shown, wrong
+from palio.language.documents import error_at, quoted
 from palio.language.parsing import parse_filter
 from palio.language.webhooks import secret_of
 from palio.model.filters import TRUE, Conjunction, Constraint, Filter
@@ -185,7 +185,7 @@ def _check_headers(request: Request) -> None:
     keys: set[str] = set()
     for name, value in headers.items():
         small = name.lower()
-        place = f"at $.protocolsettings.headers[{shown(name):.40}]: "
+        place = f"at $.protocolsettings.headers[{quoted(name):.40}]: "
         if small in _OURS or small.startswith(("proxy-", "webhook-")):
             raise InvalidInput(place + "this header is the broker's to write; leave it out")
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
@@ -208,7 +208,9 @@ def _meaning(request: Request) -> tuple[Filter, dict[str, Any]]:
         path = f"$.filters[{place}]"
         if len(document) != 1 or not document.keys() <= _DIALECTS:
             listed = ", ".join((*cloudevents.DIALECTS, _PALIO))
-            raise wrong(path, f"{shown(document)} is no filter", f"one of {listed} is its only key")
+            raise error_at(
+                path, f"{quoted(document)} is no filter", f"one of {listed} is its only key"
+            )
         if _PALIO in document:
             filter, own = _own(document[_PALIO], f"{path}.{_PALIO}")
             parts.append(filter)
@@ -240,13 +242,13 @@ def _own(body: Any, path: str) -> tuple[Filter, dict[str, Any]]:
     if isinstance(body, str):
         return _read(body, path), {}
     if not isinstance(body, Mapping) or not isinstance(body.get("filter"), str):
-        raise wrong(path, "takes a filter's text, or filter and parameters")
+        raise error_at(path, "takes a filter's text, or filter and parameters")
     if set(body) - {"filter", "parameters"}:
-        raise wrong(path, "there are filter and parameters, and nothing else")
+        raise error_at(path, "there are filter and parameters, and nothing else")
     filter = _read(body["filter"], f"{path}.filter")
     given = body.get("parameters", {})
     if not isinstance(given, Mapping):
-        raise wrong(f"{path}.parameters", "takes an object of names and values")
+        raise error_at(f"{path}.parameters", "takes an object of names and values")
     check_names(filter, given, f"at {path}.parameters: ")
     return filter, dict(given)
 
@@ -266,7 +268,7 @@ def _read(text: str, path: str) -> Filter:
             hint=error.hint,
         ) from None
     except InvalidFilter as error:
-        raise wrong(path, str(error)) from None
+        raise error_at(path, str(error)) from None
 
 
 def check_names(filter: Filter | Pattern, values: Mapping[str, Any], place: str = "") -> None:
