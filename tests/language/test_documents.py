@@ -32,7 +32,7 @@ def marks(document: Any) -> int:
 @given(DOCUMENTS, st.booleans())
 def test_marks_in_texts_do_not_count(document: Any, is_ascii: bool) -> None:
     text = json.dumps(document, ensure_ascii=is_ascii).encode()
-    assert documents._parts(text) == marks(document)
+    assert documents._count_marks(text) == marks(document)
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
@@ -42,12 +42,12 @@ def test_values_have_a_limit(value: str, extra: int) -> None:
     count = (MAX_JSON_PARTS + extra) // each
     document = f"[{','.join([value] * count)}]".encode()
     for way in (check_parts, read_json):
-        if documents._parts(document) > MAX_JSON_PARTS:
+        if documents._count_marks(document) > MAX_JSON_PARTS:
             with pytest.raises(LimitExceeded, match="MAX_JSON_PARTS"):
                 way(document)
         else:
             way(document)
-    assert abs(documents._parts(document) - MAX_JSON_PARTS) <= 2
+    assert abs(documents._count_marks(document) - MAX_JSON_PARTS) <= 2
 
 
 def test_a_long_text_is_one_value() -> None:
