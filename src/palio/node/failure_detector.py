@@ -165,7 +165,7 @@ class FailureDetector:
             handshake_s = settings.handshake_timeout_s
             if state.dialed:
                 handshake_s = max(handshake_s, ANSWER_S)
-            if core.at.now - state.opened > handshake_s:
+            if core.at.now - state.opened_at > handshake_s:
                 self._links.close(
                     link, Bye("NotAuthenticated", "no handshake within limits.handshake_timeout_s")
                 )
@@ -173,7 +173,7 @@ class FailureDetector:
         try:
             core.authority.check(party.principal, core.at)
         except NotAuthenticated as error:
-            self._links.hang_up(link, error)
+            self._links.reject(link, error)
             return
         if not isinstance(party, Neighbour):
             self._check_idle(party, link, late, settings.heartbeat_s)
@@ -188,7 +188,7 @@ class FailureDetector:
         idle_s = core.at.now - state.last_received_at
         if core.at.now >= state.last_received_at + SILENT_BEATS * heartbeat_s:
             core.report("warning", "heartbeat_timeout", peer=str(party.peer))
-            self._links.lost(link)
+            self._links.mark_lost(link)
             core.out.append(Close(link, "heartbeat timeout"))
             return
         party.send_ack(core.out)

@@ -208,7 +208,7 @@ class Handshake:
 
     def _continue(self, link: int, state: Link, party: PeerSession, received: int) -> None:
         """Move a session to a new connection, and retransmit the messages that were lost."""
-        self._links.replaced(party, "resumed on another connection")
+        self._links.close_replaced(party, "resumed on another connection")
         state.party, party.link = party, link
         party.seen(received)
         self._core.out += [Send(link, message) for message in party.stream.resume(received)]

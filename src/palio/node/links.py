@@ -1,4 +1,4 @@
-"""`Links`: the connections of a node by number, and how they end."""
+"""`Links`: the open connections of a node, by number; closes and rejects them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Link:
         "handshake",
         "introduction",
         "last_received_at",
-        "opened",
+        "opened_at",
         "party",
         "transport_name",
         "url",
@@ -39,7 +39,7 @@ class Link:
         transport_name: str = "",
         url: str = "",
     ) -> None:
-        self.opened = self.last_received_at = at.now
+        self.opened_at = self.last_received_at = at.now
         self.dialed = dialed
         self.url = url
         """The URL that this broker dialed, if known."""
@@ -47,11 +47,11 @@ class Link:
         self.introduction = introduction
         self.party: PeerSession | None = None
         self.handshake = _ANSWERS if dialed else _CALLS
-        """The messages that are legal until there is a session."""
+        """The messages that are legal until the handshake opens a session."""
 
 
 class Links:
-    """All connections that are open."""
+    """All open connections."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -77,29 +77,25 @@ class Links:
         """Remove a connection whose session has another connection or has ended."""
         self._links.pop(link, None)
 
-    def lost(self, link: int) -> None:
+    def mark_lost(self, link: int) -> None:
         """Remove a lost connection, and mark its session as disconnected."""
         state = self._links.pop(link, None)
-        if state is not None and state.party is not None:
-            self.part(link, state.party)
-
-    def part(self, link: int, party: PeerSession) -> None:
-        """Mark a session as disconnected if this was its connection."""
-        if party.link == link:
-            party.link, party.disconnected_at = None, self._core.at.now
+        session = None if state is None else state.party
+        if session is not None and session.link == link:  # else it has another connection by now
+            session.link, session.disconnected_at = None, self._core.at.now
 
     def close(self, link: int, bye: Bye) -> None:
-        """Send the reason, and close."""
+        """Send the reason to the other end, and close the connection."""
         self._core.out += [Send(link, bye), Close(link, bye.code)]
-        self.lost(link)
+        self.mark_lost(link)
 
-    def replaced(self, party: PeerSession, reason: str) -> None:
+    def close_replaced(self, party: PeerSession, reason: str) -> None:
         """Close the former connection of a session that has another one or has ended."""
         if party.link is not None:
             self.forget(party.link)
             self._core.out.append(Close(party.link, reason))
 
-    def hang_up(self, link: int, error: PalioError) -> None:
-        """Refuse a connection, and log it."""
+    def reject(self, link: int, error: PalioError) -> None:
+        """Log an error, and close its connection with it as the reason."""
         self._core.warn("connection_rejected", "", 1, link=link, reason=str(error))
         self.close(link, Bye(type(error).__name__, str(error)))

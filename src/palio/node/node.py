@@ -282,7 +282,7 @@ class Node:
             except PalioError as error:
                 core.has_follow_up = True
                 self._membership.rejected_here(state, error)
-                self._links.hang_up(link, error)
+                self._links.reject(link, error)
         else:
             try:
                 self._inbound_dispatcher.take(state.party, message, up_to)
@@ -307,7 +307,7 @@ class Node:
     def lost(self, link: int, at: Moment) -> list[Effect]:
         """Handle the loss of a connection."""
         self._core.at = at
-        self._links.lost(link)
+        self._links.mark_lost(link)
         return self._effects()
 
     def receive_datagram(self, datagram: Datagram, at: Moment) -> list[Effect]:
@@ -444,7 +444,7 @@ class Node:
         if bye.code in ("closed", "removed") and party is not None:
             self._peers.left(party, in_order=bye.in_order)
         self._membership.rejected_by_peer(state, bye)
-        self._links.lost(link)
+        self._links.mark_lost(link)
         core.out.append(Close(link, bye.code))
 
     def _refuse(self, link: int, state: Link, error: PalioError) -> None:
@@ -461,7 +461,7 @@ class Node:
         if isinstance(party, Neighbour) and not is_damage:
             number = party.stream.received + 1
             self._core.warn("message_rejected", party.name, 1, number=number, reason=str(error))
-        self._links.hang_up(link, error)
+        self._links.reject(link, error)
         if party is not None and not is_damage:
             self._peers.part_with(party)
 

@@ -277,7 +277,7 @@ class Peers:
         if session.link is not None:
             what = "what a session was sent and has not seen"
             error = LimitExceeded(what, limit="UNACKED_BYTES", maximum=maximum)
-            self._links.hang_up(session.link, error)
+            self._links.reject(session.link, error)
         self.end_session(session)
         return True
 
@@ -335,7 +335,7 @@ class Peers:
             if edge_of(core.name, neighbour.name) in surplus:
                 if neighbour.link is not None:
                     error = cycle_error(core.name, neighbour.name, routing)
-                    self._links.hang_up(neighbour.link, error)
+                    self._links.reject(neighbour.link, error)
                 self.end_neighbour(neighbour)
 
     def missed(self) -> list[Neighbour]:
@@ -370,7 +370,7 @@ class Peers:
         core.report("warning", "peer_down", peer=neighbour.name)
         del core.neighbours[neighbour.name]
         core.awaiting_digest.pop(neighbour, None)
-        self._links.replaced(neighbour, "a new session")
+        self._links.close_replaced(neighbour, "a new session")
         unseen = neighbour.unseen
         neighbour.forget()
         core.table_sync.forget(neighbour)
