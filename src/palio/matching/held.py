@@ -1,4 +1,4 @@
-"""Hold what changed since a snapshot as it is, and try single events on it directly.
+"""Hold the changes since a snapshot uncompiled, and try single events on them directly.
 
 To compile one filter takes a millisecond, and to bring the recent layer up to date a tenth of one;
 to try one filter on one event takes microseconds. So a change is not compiled for the next event,
@@ -25,31 +25,31 @@ from palio.model.operators import Op
 from palio.model.values import Bindings, Value, checked
 
 Change: TypeAlias = tuple[int, Subscription | None]
-"""A key, and what it has from now on; None if nothing."""
+"""A key and its new subscription; None removes it."""
 
 Anchor: TypeAlias = tuple[str, Value] | str | None
 """A value that an event must have, an attribute that it must have, or neither."""
 
 MAX_HELD: Final = 1_024
-"""So many changes are held: each new one copies the directory of those before, 10 us by then."""
+"""The most changes that are held: each new one copies the directory of those before, in 10 us."""
 
 MOST_ANCHORS: Final = 8
-"""A list of more values has their attribute for an anchor."""
+"""A list of more values has the attribute as its anchor, not the values."""
 
 COMPARING: Final = 1
-"""Microseconds to try a filter of comparisons with numbers..."""
+"""Microseconds to try a filter of comparisons with numbers."""
 
 TRYING: Final = 4
-"""...and any other, for each unit of its work."""
+"""Microseconds to try any other filter, for each unit of its work."""
 
 ADVANCING: Final = 100
-"""Microseconds to bring the recent layer up to date..."""
+"""Microseconds to bring the recent layer up to date."""
 
 COMPILING: Final = 1_000
-"""...to compile any layer..."""
+"""Microseconds to compile a layer, however small."""
 
 COMPILING_WORK: Final = 15
-"""...and a unit of work in it."""
+"""Microseconds to compile each unit of work in it."""
 
 LAYER: Final = 10
 """Microseconds that the first layer takes for an event, however few its filters are."""

@@ -28,19 +28,18 @@ MAX_RECENT_ROWS: Final = 32_768
 """A recent layer with more rows is compiled: each row is tried, one by one, on single events."""
 
 FEW_CHANGES: Final = 512
-"""Up to this many changes at a time go into the recent layer, however few the filters are..."""
+"""Up to this many changes at once go into the recent layer, however few filters there are."""
 
 RECENT_SHARE: Final = 4
-"""...and a quarter of the rows: what is added in bulk is worth compiling at once."""
+"""So do more, up to a quarter of the rows: larger additions are worth compiling at once."""
 
 CHASES: Final = 32
-"""A merge takes in what changed meanwhile until nothing has, or this often: each time it is less,
-and little is left that the writer notes again and readers compile.
-"""
+"""A merge takes in the changes made meanwhile, and those made during that, at most this often. Each
+time they are fewer, so few are left for the writer to note again."""
 
 SLICE_JOINED: Final = 4_096
-"""What a reader or writer joins into one small layer if there is a thread for more, 20 ms of work:
-rows, the predicates that they name, and the intervals of those."""
+"""The size up to which a reader or writer joins small layers itself if another thread joins more:
+the number of rows, their predicates and the intervals of these. It takes 20 ms."""
 
 
 class Snapshot:

@@ -1,7 +1,7 @@
 """Admit the publications of clients, and route live and durable events.
 
-Live events go to clients and neighbours at once; durable ones go to the log first. An event is
-refused, or accepted, or lost with a report: no error in handling it is silent.
+All events go to clients and neighbours at once. Durable ones are also stored in the log, from which
+durable subscriptions get them. Each event is accepted or refused; one lost later is reported.
 """
 
 from __future__ import annotations
@@ -354,8 +354,8 @@ class Publishing:
     # --- routing ---
 
     def _release_held(self, sender: Peer, parcel: Parcel, durable: bool) -> None:
-        """Route events released from the barrier. An error affects these alone, and is reported as
-        a loss, since their publisher may have its receipt.
+        """Route events released from the barrier, or from a reroute. An error affects these alone,
+        and is reported as a loss, since their publisher may have its receipt.
         """
         try:
             to = self._destinations(sender, parcel)
