@@ -282,7 +282,7 @@ def _covering_across_origins(right: Callable[..., Any]) -> Callable[..., Any]:
     def wrong(self: SourceTrees, sender: Any, flood: Flood) -> Any:
         others = [
             entry.bound
-            for peer, entries in self._tables.world.entries.items()
+            for peer, entries in self._tables.remote.entries.items()
             if peer.name != flood.origin
             for entry in entries.values()
         ]
@@ -301,7 +301,7 @@ def _summary_of_before(right: Callable[..., Any]) -> Callable[..., Any]:
     """A fresh summary is added to the one from before instead of taking its place."""
 
     def wrong(self: SourceTrees, sender: Any, flood: Flood) -> Any:
-        with patch.object(self._tables.world, "forget", lambda *_: None):
+        with patch.object(self._tables.remote, "forget", lambda *_: None):
             return right(self, sender, flood)
 
     return wrong
