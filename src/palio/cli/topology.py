@@ -69,7 +69,7 @@ def describe_plan(plan: PlanInUse) -> str:
 
 
 def _tree(root: str, brokers: Mapping[str, Any]) -> Iterator[str]:
-    """Print a breadth-first tree from `root`, then links outside it, then unreachable brokers."""
+    """Draw a breadth-first tree from `root`; then list other links, and unreachable brokers."""
     parents: dict[str, str] = {root: ""}
     queue = [root]
     for name in queue:
@@ -107,7 +107,7 @@ def _branch(
     brokers: Mapping[str, Any],
     parents: Mapping[str, str],
 ) -> Iterator[str]:
-    """Print a broker after `prefix`, and the brokers below it after `indent`."""
+    """Draw a broker after `prefix`, and the brokers below it after `indent`."""
     broker = brokers[name]
     leaving = "leaving" if broker["leaving"] else ""
     below = f"below {broker['parent']}" if broker["parent"] else ""
@@ -188,7 +188,7 @@ def _conclusion(hops: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _hop(hop: Mapping[str, Any], *, is_addressed: bool = False) -> Iterator[str]:
-    """Print the path to one broker, and a line for each action that it would take.
+    """List the path to one broker, and each action that it would take.
 
     With multicast addressing the first broker sends to all destinations, so the `forwards` of
     later hops are not printed.
