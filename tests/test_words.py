@@ -54,7 +54,7 @@ EXCEPTIONS: Final = {
 DOCS_MAX: Final = 10
 """The most occurrences in pages."""
 
-SRC_MAX: Final = 185
+SRC_MAX: Final = 20
 """The most occurrences in sources, names included."""
 
 VAGUE: Final = ("what", "who", "whoever", "whether", "see", "of")

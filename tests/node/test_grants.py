@@ -209,7 +209,7 @@ def test_a_durable_subscription_waits_where_all_of_it_may_be_heard(tmp_path: Pat
     bob.resume("b3")
     world.run(5.0)
     (error,) = bob.errors
-    assert "lives at broker 'b1', and this broker may not receive all" in str(error)
+    assert "is 'b1', and this broker may not receive all" in str(error)
     ann.publish({"x": 3, "a": 1}, {"x": 4, "a": 2}, durable=True)
     world.run(10.0)
     bob.move("b2")

@@ -158,7 +158,7 @@ def test_whoever_answers_must_be_whom_was_looked_for_and_a_lie_is_dialled_less_a
         for _, each in world.reports
         if each.event == "connection_rejected"
     ]
-    lies = [each for each in reasons if "'b3' is said to be there" in each]
+    lies = [each for each in reasons if "'b3' is expected there" in each]
     assert 3 <= len(lies) <= 12
     assert len(said(world, "discovery_started", "b1")) < 30
 

@@ -1,6 +1,6 @@
 """`app`, the `palio` command, and the options that many of its commands share.
 
-Nothing here or at the top of a command's module imports more than typer and what comes with Python,
+Nothing here or at the top of a command's module imports more than typer and the standard library,
 so that `palio --help` answers at once; each command imports its package when it runs.
 """
 

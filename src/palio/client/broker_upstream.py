@@ -110,7 +110,7 @@ class BrokerUpstream(Roaming):
         return reply
 
     def report(self, outcome: Acknowledge | Nack, /) -> None:
-        """Tell the broker what became of entries of a durable subscription."""
+        """Report to the broker the outcome of entries of a durable subscription."""
         self.core.table.report(outcome)
 
     async def advertise(self, advertisement: Advertisement) -> int:

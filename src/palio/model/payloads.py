@@ -1,4 +1,4 @@
-"""Payloads: the data of an event as they were published, where attributes cannot say all of them.
+"""Payloads: the data of an event as they were published, where attributes cannot hold all of them.
 
 Filters see scalars: those of nested objects under dotted names. Where more was published (lists,
 the digits of a `Decimal`, nulls of a typed object), the data travel whole beside the attributes, in

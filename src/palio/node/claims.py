@@ -18,7 +18,7 @@ from palio.protocol.messages import Fact
 
 
 def claim_of(fact: Fact) -> Claim:
-    """Return the claim in a broker's fact: the subscription lives at that broker, or is over.
+    """Return the claim in a broker's fact: that broker is the subscription's home, or it is over.
 
     >>> from palio.protocol.messages import ClaimNumbers
     >>> claim_of(Fact("b1", 7, "ann/d", filter="x > 1", claim=ClaimNumbers(3))).home
@@ -85,7 +85,7 @@ class KnownClaims:
         return dict.fromkeys([*self._stored, *overlay.claimed])
 
     def is_here(self, subject: str, overlay: Overlay) -> bool:
-        """Return whether a durable subscription lives here once the overlay is stored."""
+        """Return whether a durable subscription has its home here once the overlay is stored."""
         claim = self.newest(subject, overlay)
         return claim is not None and claim.home == self.name
 
@@ -115,7 +115,7 @@ class KnownClaims:
         return asked._replace(number=number, home=self.name, since=since, claimed_us=claimed_us)
 
     def changed(self, subject: str, filter: str, overlay: Overlay) -> Claim:
-        """Return the claim of a durable subscription that lives here, with another filter."""
+        """Return the claim of a durable subscription whose home is here, with another filter."""
         newest = self.newest(subject, overlay)
         assert newest is not None and newest.home == self.name, f"{subject} does not live here"
         return newest._replace(filter=filter, revision=newest.revision + 1)

@@ -278,7 +278,7 @@ def _free_consumer(durable: Durable) -> SessionConsumer | None:
     for session, consumer in durable.consumers.items():
         most = 1 if consumer.is_late else GROUP_PREFETCH
         if session.link is None or not session.has_room:
-            session.stalled[durable] = None  # it goes on once the session has room
+            session.stalled[durable] = None  # it continues once the session has room
         elif consumer.in_flight < WINDOW_BYTES and (not is_group or len(consumer.flights) < most):
             free.append(consumer)  # else its next acknowledgement resumes it
     return min(free, key=_load, default=None)

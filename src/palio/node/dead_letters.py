@@ -24,7 +24,7 @@ ATTEMPTS: Final = "dead_letter_attempts"
 
 
 def letters_of(broker: str, log: int) -> str:
-    """Return the publisher of a broker's dead letters; each log numbers them anew."""
+    """Return the publisher of a broker's dead letters; each log numbers them from the start."""
     return f"{broker}/dead-letters-{log}"
 
 

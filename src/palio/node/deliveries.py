@@ -210,7 +210,7 @@ class Deliveries:
 
     def _settle_each(self, now: float, offset: int, seqs: Collection[int]) -> Iterator[int]:
         """Settle one entry, or some events of it; yield its offset if nothing of it is open. It
-        counts whoever has it now, as a client had it before.
+        counts for any consumer that has it now, as its client had it before.
         """
         for flight in list(self._open.get(offset, ())):
             if flight.rejected:

@@ -64,7 +64,7 @@ class Durability:
     # --- the subscriptions of this broker ---
 
     def lives_here(self, subject: str) -> bool:
-        """Return whether a durable subscription lives here once pending writes are stored."""
+        """Return whether a durable subscription has its home here after the pending writes."""
         return self.events.claims.is_here(subject, self.events.overlay)
 
     def newest(self, subject: str) -> Claim | None:
@@ -96,8 +96,8 @@ class Durability:
             self.enter(durable)
 
     def stored(self, claim: Claim, lease_s: float) -> Durable:
-        """Return a durable subscription that lives here, as on the disk. A disk that was lost has
-        no record of it: its filter then comes from its claim.
+        """Return a durable subscription whose home is here, as on the disk. A disk that was lost
+        has no record of it: its filter then comes from its claim.
         """
         subject, record = claim.subject, self.events.records.get(claim.subject)
         owner = subject.partition("/")[0]
@@ -162,8 +162,8 @@ class Durability:
         return wanted
 
     def announce(self, claim: Claim) -> None:
-        """Announce a claim unless the network has it: that a subscription lives here, or that it
-        is over.
+        """Announce a claim unless the network has it: that this is the home of a subscription, or
+        that the subscription is over.
         """
         is_ours = claim.is_over or (claim.home == self.name and bool(claim.filter))
         announced = (claim_of(fact).rank for fact in self.cluster_state.facts_about(claim.subject))

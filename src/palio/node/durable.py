@@ -243,12 +243,12 @@ class DurableEvents:
         return self._claim(now, claim, token, () if record is None else (record,))
 
     def change(self, now: float, record: PutSubscription, filter: str, token: Any) -> list[Action]:
-        """Change the filter of a durable subscription that lives here."""
+        """Change the filter of a durable subscription whose home is here."""
         claim = self.claims.changed(record.subject, filter, self.overlay)
         return self._claim(now, claim, token, (record,))
 
     def end(self, now: float, asked: Claim, token: Any) -> list[Action]:
-        """End a durable subscription, wherever it lives, for a session of its owner."""
+        """End a durable subscription, wherever its home is, for a session of its owner."""
         claim = self.claims.over(asked, self.overlay)
         return [Kept(token)] if claim is None else self._claim(now, claim, token)
 
@@ -460,7 +460,7 @@ class DurableEvents:
         return self._reader.heading(entry)
 
     def backlog(self, subject: str) -> OffsetQueue[Queued]:
-        """Return the queue of a durable subscription that lives here."""
+        """Return the queue of a durable subscription whose home is here."""
         return self.queues.here.get(subject) or OffsetQueue()
 
     def acknowledge(

@@ -156,12 +156,12 @@ class FailureDetector:
                     session.lapse(core.out, reasons)
                 yield 1
 
-    def _has_expired(self, party: PeerSession, grace: float) -> bool:
-        return party.link is None and self._core.at.now - party.disconnected_at > grace
+    def _has_expired(self, session: PeerSession, grace: float) -> bool:
+        return session.link is None and self._core.at.now - session.disconnected_at > grace
 
     def _check_link(self, link: int, state: Link, late: float) -> None:
-        core, settings, party = self._core, self._core.settings, state.party
-        if party is None:
+        core, settings, session = self._core, self._core.settings, state.session
+        if session is None:
             handshake_s = settings.handshake_timeout_s
             if state.dialed:
                 handshake_s = max(handshake_s, ANSWER_S)
@@ -171,14 +171,14 @@ class FailureDetector:
                 )
             return
         try:
-            core.authority.check(party.principal, core.at)
+            core.authority.check(session.principal, core.at)
         except NotAuthenticated as error:
             self._links.reject(link, error)
             return
-        if not isinstance(party, Neighbour):
-            self._check_idle(party, link, late, settings.heartbeat_s)
+        if not isinstance(session, Neighbour):
+            self._check_idle(session, link, late, settings.heartbeat_s)
 
-    def _check_idle(self, party: PeerSession, link: int, late: float, heartbeat_s: float) -> None:
+    def _check_idle(self, session: PeerSession, link: int, late: float, heartbeat_s: float) -> None:
         """Ping an idle peer or client, and close a connection that has timed out."""
         core, state = self._core, self._links.get(link)
         if state is None:
@@ -187,13 +187,13 @@ class FailureDetector:
         state.last_received_at = min(core.at.now, state.last_received_at + late)
         idle_s = core.at.now - state.last_received_at
         if core.at.now >= state.last_received_at + SILENT_BEATS * heartbeat_s:
-            core.report("warning", "heartbeat_timeout", peer=str(party.peer))
+            core.report("warning", "heartbeat_timeout", peer=str(session.peer))
             self._links.mark_lost(link)
             core.out.append(Close(link, "heartbeat timeout"))
             return
-        party.send_ack(core.out)
-        if isinstance(party, Neighbour):
-            self._peers.ask(party, is_silent=idle_s > heartbeat_s)
+        session.send_ack(core.out)
+        if isinstance(session, Neighbour):
+            self._peers.ask(session, is_silent=idle_s > heartbeat_s)
         elif idle_s > heartbeat_s:
             core.out.append(Send(link, Ping()))
 

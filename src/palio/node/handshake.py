@@ -87,7 +87,7 @@ class Handshake:
             self._resume(link, state, session, hello, session.publisher)
             return
         session = self._peers.new_session(owner, hello.identity, hello.incarnation, principal, link)
-        state.party = session
+        state.session = session
         self._welcome(link, state, session, resumed=False, publisher=session.publisher)
         core.route(core.router.attach(session.peer))
         core.report("debug", "session_opened", client=owner, session=session.id)
@@ -115,7 +115,7 @@ class Handshake:
             self._peers.end_neighbour(existing)
         self._check_routing(hello.name, hello.routing, hello.parents)
         neighbour = self._peers.new_neighbour(core.new_id(), hello.name, principal, link)
-        state.party = neighbour
+        state.session = neighbour
         self._welcome(link, state, neighbour, resumed=False)
         self._peers.attach(neighbour)
 
@@ -145,7 +145,7 @@ class Handshake:
             self._peers.end_neighbour(existing)
         self._check_routing(welcome.name, welcome.routing, welcome.parents)
         neighbour = self._peers.new_neighbour(welcome.session, welcome.name, principal, link)
-        state.party = neighbour
+        state.session = neighbour
         self._peers.attach(neighbour)
 
     def _check_routing(self, name: str, theirs: str, parents: Collection[str]) -> None:
@@ -174,20 +174,20 @@ class Handshake:
             raise cycle_error(core.name, name, mine)
 
     def _welcome(
-        self, link: int, state: Link, party: PeerSession, *, resumed: bool, publisher: str = ""
+        self, link: int, state: Link, session: PeerSession, *, resumed: bool, publisher: str = ""
     ) -> None:
         core, settings = self._core, self._core.settings
-        received = party.stream.received
+        received = session.stream.received
         token, proof, routing = "", b"", ""
         parents: tuple[str, ...] = ()
         heartbeat, grace = settings.heartbeat_s, settings.client_grace_s
-        if not party.peer.is_client:
-            token, proof = state.introduction.token_and_proof(party.peer.name)
+        if not session.peer.is_client:
+            token, proof = state.introduction.token_and_proof(session.peer.name)
             heartbeat, grace = settings.peer_heartbeat_s, settings.peer_grace_s
-            routing, parents = settings.routing_with(party.peer.name), settings.parents
+            routing, parents = settings.routing_with(session.peer.name), settings.parents
         welcome = Welcome(
             core.name,
-            party.id,
+            session.id,
             resumed,
             received,
             publisher,
@@ -201,15 +201,15 @@ class Handshake:
         core.out.append(Send(link, welcome))
 
     def _resume(
-        self, link: int, state: Link, party: PeerSession, hello: Hello, publisher: str
+        self, link: int, state: Link, session: PeerSession, hello: Hello, publisher: str
     ) -> None:
-        self._welcome(link, state, party, resumed=True, publisher=publisher)
-        self._continue(link, state, party, hello.received)
+        self._welcome(link, state, session, resumed=True, publisher=publisher)
+        self._continue(link, state, session, hello.received)
 
-    def _continue(self, link: int, state: Link, party: PeerSession, received: int) -> None:
+    def _continue(self, link: int, state: Link, session: PeerSession, received: int) -> None:
         """Move a session to a new connection, and retransmit the messages that were lost."""
-        self._links.close_replaced(party, "resumed on another connection")
-        state.party, party.link = party, link
-        party.seen(received)
-        self._core.out += [Send(link, message) for message in party.stream.resume(received)]
-        self._core.resume_sending(party)
+        self._links.close_replaced(session, "resumed on another connection")
+        state.session, session.link = session, link
+        session.seen(received)
+        self._core.out += [Send(link, message) for message in session.stream.resume(received)]
+        self._core.resume_sending(session)

@@ -57,7 +57,7 @@ _UNREAD: Final = UnreadFilter | UnreadAdvertisement
 
 
 class InboundDispatcher:
-    """Serves what the clients and neighbours of one broker say."""
+    """Passes each message of the clients and neighbours of one broker to its handler."""
 
     def __init__(
         self,
@@ -77,47 +77,47 @@ class InboundDispatcher:
         self._leaving = leaving
         self._peers = peers
 
-    def take(self, party: PeerSession | None, message: Message, up_to: int | None) -> None:
-        """A party says something; `up_to` which row, if it is handed over in parts and this is not
-        the last. What is wrong with it is raised.
+    def take(self, session: PeerSession | None, message: Message, up_to: int | None) -> None:
+        """Process a message of a session, or its rows up to `up_to` if parts of it follow; raise
+        what is wrong with it.
         """
-        if party is None:
+        if session is None:
             raise IllegalMessage("a stranger", f"{type(message).__name__} before any greeting")
         kind = type(message)
-        if kind not in party.MAY_SAY:
-            whom = "clients" if party.peer.is_client else "brokers"
-            raise IllegalMessage(party.peer, f"{kind.__name__} is not for {whom}")
-        is_part = up_to is not None or party.stream.rows_begun > 0
-        if isinstance(party, Session):
-            if self._peers.ends_if_unseen(party):
+        if kind not in session.MAY_SAY:
+            allowed = "clients" if session.peer.is_client else "brokers"
+            raise IllegalMessage(session.peer, f"{kind.__name__} is not for {allowed}")
+        is_part = up_to is not None or session.stream.rows_begun > 0
+        if isinstance(session, Session):
+            if self._peers.ends_if_unseen(session):
                 return
             if not isinstance(message, Publish):
-                self._from_client(party, message)
+                self._from_client(session, message)
             elif is_part:
-                self._publish_part(party, message, up_to)
+                self._publish_part(session, message, up_to)
             else:
-                self._publishing.publish(party, message)
-        elif isinstance(party, Neighbour):
+                self._publishing.publish(session, message)
+        elif isinstance(session, Neighbour):
             if not isinstance(message, Forward):
-                self._from_broker(party, message)
+                self._from_broker(session, message)
             elif is_part:
-                self._forward_part(party, message, up_to)
+                self._forward_part(session, message, up_to)
             else:
-                self._publishing.forward(party, message)
+                self._publishing.forward(session, message)
         if up_to is None:
-            party.arrived(self._core.out, message)
+            session.arrived(self._core.out, message)
 
-    def answer(self, party: PeerSession | None, message: Message, error: PalioError) -> bool:
+    def answer(self, session: PeerSession | None, message: Message, error: PalioError) -> bool:
         """Inform a client that its request came to nothing, as this broker has failed on it. False:
         nobody waits for an answer.
         """
         requests = message.requests if isinstance(message, SubscribeAll) else (message,)
         ids = [request.id for request in requests if isinstance(request, _Answered)]
-        if not isinstance(party, Session) or not ids:
+        if not isinstance(session, Session) or not ids:
             return False
         for id in ids:
-            party.send(self._core.out, Failed(id, failure(error)))
-        party.arrived(self._core.out, message)
+            session.send(self._core.out, Failed(id, failure(error)))
+        session.arrived(self._core.out, message)
         return True
 
     def _publish_part(self, session: Session, message: Publish, up_to: int | None) -> None:
@@ -192,7 +192,7 @@ class InboundDispatcher:
             self._leaving.adopt(neighbour, message)
 
     def _routed(self, neighbour: Neighbour, control: Control) -> None:
-        """A neighbour's router says something."""
+        """Pass a message of a neighbour's router to the router here."""
         core = self._core
         if isinstance(control, Batch | Flood):
             self._tell_unread(neighbour, control)

@@ -25,7 +25,7 @@ class Link:
         "introduction",
         "last_received_at",
         "opened_at",
-        "party",
+        "session",
         "transport_name",
         "url",
     )
@@ -45,7 +45,7 @@ class Link:
         """The URL that this broker dialed, if known."""
         self.transport_name = transport_name
         self.introduction = introduction
-        self.party: PeerSession | None = None
+        self.session: PeerSession | None = None
         self.handshake = _ANSWERS if dialed else _CALLS
         """The messages that are legal until the handshake opens a session."""
 
@@ -80,7 +80,7 @@ class Links:
     def mark_lost(self, link: int) -> None:
         """Remove a lost connection, and mark its session as disconnected."""
         state = self._links.pop(link, None)
-        session = None if state is None else state.party
+        session = None if state is None else state.session
         if session is not None and session.link == link:  # else it has another connection by now
             session.link, session.disconnected_at = None, self._core.at.now
 
@@ -89,11 +89,11 @@ class Links:
         self._core.out += [Send(link, bye), Close(link, bye.code)]
         self.mark_lost(link)
 
-    def close_replaced(self, party: PeerSession, reason: str) -> None:
+    def close_replaced(self, session: PeerSession, reason: str) -> None:
         """Close the former connection of a session that has another one or has ended."""
-        if party.link is not None:
-            self.forget(party.link)
-            self._core.out.append(Close(party.link, reason))
+        if session.link is not None:
+            self.forget(session.link)
+            self._core.out.append(Close(session.link, reason))
 
     def reject(self, link: int, error: PalioError) -> None:
         """Log an error, and close its connection with it as the reason."""

@@ -119,7 +119,7 @@ class LocalFacts(FactStore):
         # True if facts about this broker exist under versions above its own.
         self._is_superseded = False
         signed = sorted(self.fact_verifier.filter_signed(facts), key=lambda each: each.version)
-        # Removals last: they end only what came before them.
+        # Removals last: they end only earlier facts.
         for fact in sorted(signed, key=lambda each: each.subject.startswith(REMOVED)):
             self._load(fact)
         self.restarted.clear()  # the disk's incarnations are no restarts

@@ -226,11 +226,11 @@ class Membership:
 
     def linked(self, link: Link) -> None:
         """Note a dialed broker that is a peer now, and complete its adding."""
-        if link.url and link.party is not None:
+        if link.url and link.session is not None:
             url = str(parse_address(link.url))
-            self._names[url] = link.party.peer.name
+            self._names[url] = link.session.peer.name
             if url in self._adding:
-                self._complete(url, link.party.peer.name)
+                self._complete(url, link.session.peer.name)
 
     def unreachable(self, url: str, reason: str) -> None:
         """Fail the adding of an address to which no connection was possible."""
@@ -242,8 +242,8 @@ class Membership:
 
     def rejected_by_peer(self, link: Link, bye: Bye) -> None:
         """Stop dialing a peer that has removed this broker; fail the adding of another."""
-        if bye.code == "removed" and link.party is not None:
-            self._block(link.party.peer.name)
+        if bye.code == "removed" and link.session is not None:
+            self._block(link.session.peer.name)
         elif bye.code != "duplicate":
             why = f"{link.url} refuses: {bye.reason[:REASON_CHARS]}"
             self._fail(link.url, error_of(Failure(bye.code, why)))

@@ -191,8 +191,8 @@ class Node:
     def principal(self, link: int) -> Principal:
         """Return the principal at the other end of a connection after its handshake."""
         state = self._links.get(link)
-        assert state is not None and state.party is not None, "it was welcomed"
-        return state.party.principal
+        assert state is not None and state.session is not None, "it was welcomed"
+        return state.session.principal
 
     def renew(self, authority: Authority, **limits: float) -> None:
         """Take other keys, grants and limits; sessions that they do not permit end at a sweep."""
@@ -285,14 +285,14 @@ class Node:
                 self._links.reject(link, error)
         else:
             try:
-                self._inbound_dispatcher.take(state.party, message, up_to)
+                self._inbound_dispatcher.take(state.session, message, up_to)
             except PalioError as error:
                 self._refuse(link, state, error)
             except Exception as error:  # noqa: BLE001  # our fault ends no session
                 problem = core.fault(kind.__name__, error)
                 reason = f"the broker failed on this {kind.__name__} ({problem})"
                 failed = IllegalMessage(f"link {link}", reason)
-                if not self._inbound_dispatcher.answer(state.party, message, failed):
+                if not self._inbound_dispatcher.answer(state.session, message, failed):
                     self._refuse(link, state, failed)
         return self._effects()
 
@@ -401,9 +401,9 @@ class Node:
         self._publishing.multicasting.flush()
         is_expendable = self._is_expendable
         for link, state in self._links.all():
-            if state.party is not None:
-                state.party.send_ack(self._core.out)
-            in_order = isinstance(state.party, Neighbour) and is_expendable
+            if state.session is not None:
+                state.session.send_ack(self._core.out)
+            in_order = isinstance(state.session, Neighbour) and is_expendable
             self._links.close(link, Bye("closed", "the broker is going down", in_order))
         self._core.perform(self._core.durability.events.flush())
         operations = self._publishing.times.unwritten()
@@ -414,8 +414,8 @@ class Node:
     # --- connections ---
 
     def _handle_uncounted(self, link: int, state: Link, message: Message) -> None:
-        core, party = self._core, state.party
-        if type(message) not in (state.handshake if party is None else party.MAY_SAY):
+        core, session = self._core, state.session
+        if type(message) not in (state.handshake if session is None else session.MAY_SAY):
             raise IllegalMessage(f"link {link}", f"{type(message).__name__} out of place")
         match message:
             case Hello() if self._is_closing:
@@ -429,20 +429,20 @@ class Node:
                 self._membership.linked(state)
             case Ping():
                 core.out.append(Send(link, Pong()))
-            case Pong() if isinstance(party, Neighbour):
-                self._peers.measured(link, party)
-            case StreamAck(count) if party is not None:
-                party.seen(count)
-                core.resume_sending(party)
+            case Pong() if isinstance(session, Neighbour):
+                self._peers.measured(link, session)
+            case StreamAck(count) if session is not None:
+                session.seen(count)
+                core.resume_sending(session)
             case Bye():
                 self._handle_bye(link, state, message)
 
     def _handle_bye(self, link: int, state: Link, bye: Bye) -> None:
-        core, party = self._core, state.party
-        if party is None and state.dialed and bye.code not in ("closed", "duplicate"):
+        core, session = self._core, state.session
+        if session is None and state.dialed and bye.code not in ("closed", "duplicate"):
             core.report("warning", "rejected_by_peer", reason=bye.reason[:REASON_CHARS])
-        if bye.code in ("closed", "removed") and party is not None:
-            self._peers.left(party, in_order=bye.in_order)
+        if bye.code in ("closed", "removed") and session is not None:
+            self._peers.left(session, in_order=bye.in_order)
         self._membership.rejected_by_peer(state, bye)
         self._links.mark_lost(link)
         core.out.append(Close(link, bye.code))
@@ -454,16 +454,16 @@ class Node:
         retransmits it, until that has failed several times.
         """
         self._core.has_follow_up = True
-        party = state.party
+        session = state.session
         is_damage = isinstance(error, DamagedFrame)
-        if is_damage and party is not None and party.stream.damaged():
-            is_damage, error = False, IllegalMessage(party.peer, str(error))
-        if isinstance(party, Neighbour) and not is_damage:
-            number = party.stream.received + 1
-            self._core.warn("message_rejected", party.name, 1, number=number, reason=str(error))
+        if is_damage and session is not None and session.stream.damaged():
+            is_damage, error = False, IllegalMessage(session.peer, str(error))
+        if isinstance(session, Neighbour) and not is_damage:
+            number = session.stream.received + 1
+            self._core.warn("message_rejected", session.name, 1, number=number, reason=str(error))
         self._links.reject(link, error)
-        if party is not None and not is_damage:
-            self._peers.part_with(party)
+        if session is not None and not is_damage:
+            self._peers.part_with(session)
 
     def _effects(self) -> list[Effect]:
         core = self._core

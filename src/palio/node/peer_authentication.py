@@ -9,7 +9,7 @@
 ```
 
 1. To be a broker is a grant of its own: a token bound to a broker's key.
-2. Any party that has seen a bound token can send it. So it counts only with a proof: a signature by
+2. Anybody who has seen a bound token can send it. So it counts only with a proof: a signature by
    its key over two nonces, one from each end, and both names.
 3. Authentication is mutual. Where there is an authority, both ends send a token: certificates
    authenticate clients, and no brokers.

@@ -194,7 +194,7 @@ class PeerDiscovery:
         for call in list(self._calls.values()):
             if call.url == url and call.name != name:
                 self._give_up(call)
-                raise IllegalMessage(name, f"{call.name!r} is said to be there, at {url}")
+                raise IllegalMessage(name, f"{call.name!r} is expected there, at {url}")
 
     def accepts_call(self, name: str) -> bool:
         """Return whether to accept the call of another broker's `PeerDiscovery`: if that broker

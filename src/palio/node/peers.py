@@ -154,7 +154,7 @@ class Peers:
         elif isinstance(session, Session):
             if session.link is not None:
                 self._links.close(
-                    session.link, Bye("closed", "the session cannot go on; begin a new one")
+                    session.link, Bye("closed", "the session cannot continue; begin a new one")
                 )
             self.end_session(session)
 

@@ -1,7 +1,7 @@
 """`Queues`: the durable backlog of one broker, as the fold of the operations on its disk (L2).
 
-It has a *queue* for each durable subscription that lives here, and a *stream* for each other broker
-that is a home.
+It has a *queue* for each durable subscription whose home is here, and a *stream* for each other
+broker that is a home.
 
 ```
 Q1  an entry is stored while some queue or stream has it

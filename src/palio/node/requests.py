@@ -481,7 +481,7 @@ class RequestHandler:
             raise GroupElsewhere(subject, broker=claim.home, url=str(address or ""))
         if not cluster_state.may_receive(self._core.name, claim.filter):
             raise NotPermitted(
-                f"{subject} lives at broker {claim.home!r}, and this broker may not receive all "
+                f"the home of {subject} is {claim.home!r}, and this broker may not receive all "
                 "that it asks for; connect to one that may"
             )
 

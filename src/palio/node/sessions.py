@@ -385,7 +385,7 @@ class Session(PeerSession):
 class Neighbour(PeerSession):
     """Hold the session with a broker at the other end of a link, and the order of its messages.
 
-    Table updates are sent in portions between other work (`untold`); later messages wait behind
+    Table updates are sent in portions between other work (`unsent`); later messages wait behind
     them. A message that states that all events have come waits behind queued events (`_behind`).
     """
 
@@ -404,12 +404,12 @@ class Neighbour(PeerSession):
         self, id: str, peer: Peer, principal: Principal, link: int, stream: Stream, budget: Budget
     ) -> None:
         super().__init__(id, peer, principal, link, stream, budget)
-        self.untold: deque[Iterator[Message] | WaitingBatch] = deque()
+        self.unsent: deque[Iterator[Message] | WaitingBatch] = deque()
         """Messages yet to be sent to it, portion by portion, in order."""
         self._behind: deque[Message] = deque()
         """Messages that queued events must precede."""
         self._open: WaitingBatch | None = None
-        """The batch in `untold` that further batches may join."""
+        """The batch in `unsent` that further batches may join."""
         self.uses = 0
         """How often, on a graph, this link has left the tree by a message of either end."""
         self._reported_drops = 0
@@ -456,14 +456,14 @@ class Neighbour(PeerSession):
     @property
     def has_room(self) -> bool:
         """True if its own window allows more: clients that stall must not stall links."""
-        return self.stream.has_room and not self.untold
+        return self.stream.has_room and not self.unsent
 
     def send(self, out: list[Effect], message: Message) -> None:
-        """Send a message after those in `untold`, so that tables and messages keep their order."""
+        """Send a message after those in `unsent`, so that tables and messages keep their order."""
         if self.before is not None:
             self.before()
-        if self.untold:
-            self.untold.append(iter((message,)))
+        if self.unsent:
+            self.unsent.append(iter((message,)))
         else:
             super().send(out, message)
 
@@ -479,7 +479,7 @@ class Neighbour(PeerSession):
         return self.stream.unseen_routes >= ROUTES_UNDER_WAY
 
     def join(self, batch: Batch) -> bool:
-        """Append a batch to a waiting one, or to `untold`; return False if it is too long."""
+        """Append a batch to a waiting one, or to `unsent`; return False if it is too long."""
         if self._open is not None and self._open.add(batch):
             return True
         waiting = WaitingBatch(PORTION_BYTES, weight)
@@ -487,35 +487,35 @@ class Neighbour(PeerSession):
             self.close_batch()
             return False
         self._open = waiting
-        self.untold.append(waiting)
+        self.unsent.append(waiting)
         return True
 
     def close_batch(self) -> None:
-        """Close the open batch: later batches must not overtake the messages in `untold`."""
+        """Close the open batch: later batches must not overtake the messages in `unsent`."""
         self._open = None
 
     def next_portion(self) -> Message | None:
         """Remove and return the next portion; None if there is none, or the link is busy."""
-        while self.untold:
-            first = self.untold[0]
+        while self.unsent:
+            first = self.unsent[0]
             if isinstance(first, WaitingBatch):
                 if self.is_busy:
                     return None
-                self.untold.popleft()
+                self.unsent.popleft()
                 if first is self._open:
                     self.close_batch()
                 return Route(first.batch)
             portion = next(first, None)
             if portion is not None:
                 return portion
-            self.untold.popleft()
+            self.unsent.popleft()
         return None
 
     def forget(self) -> None:
         """End the session, and drop its messages."""
         super().forget()
         self._behind.clear()
-        self.untold.clear()
+        self.unsent.clear()
         self.close_batch()
 
 

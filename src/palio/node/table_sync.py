@@ -39,19 +39,19 @@ class TableSync:
         """Send the first chunk of a message now, and queue the others."""
         control = message.control if isinstance(message, Route) else None
         if isinstance(control, Batch):
-            if (neighbour.untold or neighbour.is_busy) and neighbour.join(control):
+            if (neighbour.unsent or neighbour.is_busy) and neighbour.join(control):
                 return
         elif isinstance(message, Facts) or not (control is None or isinstance(control, Settled)):
             neighbour.close_batch()
         chunks = portions(message)
-        if not neighbour.untold:
+        if not neighbour.unsent:
             self._send(neighbour, next(chunks))
             second = next(chunks, None)
             if second is None:
                 return
             chunks = chain((second,), chunks)
             self.waiting[neighbour] = None
-        neighbour.untold.append(chunks)
+        neighbour.unsent.append(chunks)
 
     def send_next(self) -> None:
         """Send about a chunk more to each peer that has some pending."""
@@ -68,7 +68,7 @@ class TableSync:
 
     def resume(self, neighbour: Neighbour) -> None:
         """Continue with a peer that has acknowledged messages."""
-        if neighbour.untold and not neighbour.is_busy:
+        if neighbour.unsent and not neighbour.is_busy:
             self.waiting[neighbour] = None
 
     def forget(self, neighbour: Neighbour) -> None:

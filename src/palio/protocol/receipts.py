@@ -60,7 +60,7 @@ class Entry:
         self.behind: list[Entry] = []
         """Entries of this session that have some of its events and wait for it."""
         self.done: list[int] = []
-        """Of several events, those that were handled and that the broker has not been told of."""
+        """Of several events, those that were handled and that were not reported to the broker."""
         self.rejected: set[int] = set()
         """The events that were rejected: they come again by themselves."""
 
@@ -98,13 +98,13 @@ class Receipt:
 class Receipts:
     """The delivered entries without an ack.
 
-    >>> said = []
-    >>> receipts = Receipts(said.append, key=1)
+    >>> reports = []
+    >>> receipts = Receipts(reports.append, key=1)
     >>> one, two = (receipts.came(entry, "p", np.array([entry])) for entry in (7, 8))
     >>> one, two = receipts.expect(one, 1), receipts.expect(two, 1)
     >>> receipts.make(two).give()  # the older one is still open
     >>> receipts.make(one).give()
-    >>> [(each.entry, each.others) for each in said]
+    >>> [(each.entry, each.others) for each in reports]
     [(0, (8,)), (8, ())]
     """
 

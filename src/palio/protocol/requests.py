@@ -218,7 +218,7 @@ class Table:
         self.report(Acknowledge(key, entry, held, bookmark))
 
     def report(self, outcome: Acknowledge | Nack) -> None:
-        """Tell the broker what became of entries of a durable subscription, if it stands."""
+        """Report to the broker the outcome of entries of a durable subscription, if it stands."""
         if outcome.key in self.standing and self._error is None:
             self._send(outcome)
 

@@ -362,7 +362,9 @@ def _ungrouped(configuration: Configuration) -> Iterator[Problem]:
         able = " or ".join(
             algorithm.name for algorithm in ALGORITHMS.values() if algorithm.is_destined
         )
-        problem = f"{routing} does not tell which brokers an event is for; multicast needs {able}"
+        problem = (
+            f"{routing} does not name the brokers that an event is for; multicast needs {able}"
+        )
         yield "broker.routing", problem
 
 

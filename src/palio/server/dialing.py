@@ -136,7 +136,7 @@ class Dialer:
 
     async def _connect(self) -> Connection:
         """Connect. The owner is notified of the loss of one that is given up, also where it is
-        `stop`ped by what came of `Connection.connection_made`: uvloop tells nobody of that.
+        `stop`ped by the result of `Connection.connection_made`: uvloop tells nobody of that.
         """
         address, made = self._address, list[Connection]()
 

@@ -1,7 +1,7 @@
 """`Reloader`: gives a running broker the certificates, keys, grants and limits of now (SIGHUP).
 
 1. All is read and checked before anything is changed: a mistake leaves everything as it is.
-2. Sessions go on. What the change no longer permits ends at the next sweep of the node.
+2. Sessions continue. What the change no longer permits ends at the next sweep of the node.
 3. A setting that cannot be changed in a running broker keeps its value, and is named in the log.
 """
 
@@ -107,7 +107,7 @@ class Reloader:
             changed = change(self._configuration, read())
             credentials = load(changed.configuration)
             await self._listen(changed.configuration, credentials)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the broker goes on
+        except Exception as error:  # noqa: BLE001  # whatever it is, the broker continues
             details: dict[str, Any] = {"reason": str(error), "effect": "nothing has changed"}
             logger.error("reload_failed", extra={"details": details})
             return

@@ -191,7 +191,7 @@ async def run(
 
 
 def notify(*states: str) -> None:
-    """Tell the service manager that started this process how it is, where one listens: systemd
+    """Report the state of the broker to the service manager, where one listens: systemd
     waits for a broker that is ready before it starts what depends on it.
     """
     address = os.environ.get("NOTIFY_SOCKET", "")

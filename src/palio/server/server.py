@@ -369,7 +369,7 @@ class Server:
             self.host.unreachable(url, reason)
 
     def _new_connection(self, *, dialled: bool = False) -> Connection:
-        # Whom this broker dials may be busy; strangers are to be quick.
+        # A broker that this one dials may be busy; strangers are to be quick.
         greeting_s = max(self._greeting_s, ANSWER_S) if dialled else self._greeting_s
         slot = self.limiter.take(greeting_s)
         if dialled:

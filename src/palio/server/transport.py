@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
         self._stalled = False
         self._read_or_not()
 
-    # --- what came ---
+    # --- received bytes ---
 
     def proceed(self) -> None:
         """Hand over more of what was read (rule 4)."""

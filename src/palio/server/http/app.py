@@ -265,7 +265,7 @@ class HttpFront:
     async def renew(
         self, configuration: Configuration, authority: Authority, tls: ssl.SSLContext | None
     ) -> None:
-        """Take other certificates, names, grants and limits; connections that are open go on."""
+        """Take other certificates, names, grants and limits; open connections continue."""
         await self._server.renew(configuration.limits, tls)
         self._access.authority = authority
         self._hosts.names = Hosts(own_names(configuration))

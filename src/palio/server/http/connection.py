@@ -2,13 +2,13 @@
 
 1. The handshake of TLS may take `limits.handshake_timeout_s`; then the socket is closed.
 2. The head of a request may take `limits.http_head_s` from its first byte, that of the first
-   request from the connection on; its body `limits.http_body_s` more. What comes later is answered
+   request from the connection on; its body `limits.http_body_s` more. A later request is answered
    by 408.
 3. For another request a connection waits `limits.http_idle_s`.
 4. A client that does not take the end of what it asked for is cut, `limits.http_body_s` to twice
    that after the connection was closed, or after it asked for more.
 5. An answer without an end, an event stream or a WebSocket, has no limit of time.
-6. The state of a request (`scope["state"]`) has its slot: of whom it is, is known to `Access`.
+6. The state of a request (`scope["state"]`) has its slot: `Access` knows its principal.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 | `cursors` | an origin: the offset up to which its stream is stored here |
 | `claims` | the newest claim of a durable subscription |
 | `publishers` | the last number that is kept of a publisher, the latest publisher last |
-| `subscriptions` | a durable subscription that lives at this broker |
+| `subscriptions` | a durable subscription whose home is this broker |
 | `bookmarks` | the progress of a durable subscription's owner |
 | `facts` | a fact about a broker, as JSON |
 | `records` | a record of a front end, such as a subscription made by HTTP |
