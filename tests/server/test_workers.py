@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from palio import connect
 from palio.client.connection import Client
 from palio.node.limits import GROUP_PREFETCH
@@ -96,6 +98,7 @@ async def published(client: Client, workers: Workers) -> None:
             await workers.kill()
 
 
+@pytest.mark.nightly
 async def test_each_event_is_done_though_workers_are_killed(tmp_path: Path) -> None:
     async with Fleet(("b1",), tmp_path, limits={"client_grace_s": 1.0}) as fleet:
         url = fleet.url("b1")
