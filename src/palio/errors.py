@@ -12,6 +12,7 @@ __all__ = [
     "Closed",
     "DamagedFrame",
     "FileDamaged",
+    "GroupElsewhere",
     "HandlerFailed",
     "IllegalMessage",
     "InvalidBinding",

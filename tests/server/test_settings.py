@@ -162,7 +162,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"multicast_groups": "239.195.0.0/16"},
-        r"broker\.routing: general does not tell .*; multicast needs source-trees or flooded",
+        r"broker\.routing: general does not name .*; multicast needs source-trees or flooded",
     ),
     (
         {
