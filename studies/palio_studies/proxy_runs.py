@@ -48,7 +48,6 @@ def compare_organizations(point: Point) -> list[Row]:
     drawn = scenario.drawn
     proxies = drawn.hierarchy()
     hierarchy = _organized("hierarchy", proxies, scenario)
-    hierarchy["sporadic"] = _reached_by_sporadic(proxies, scenario)
     return [
         _organized("mesh", drawn.mesh(SourceTrees), scenario),
         _organized("mesh, one tree", drawn.mesh(General), scenario),
@@ -96,6 +95,7 @@ def _organized(organization: str, network: Network, scenario: ProxyScenario) -> 
         ),
         "requests": requests,
         "busiest": max(passed.values()) / len(published),
+        "sporadic": _reached_by_sporadic(network, scenario),
     }
 
 
