@@ -48,6 +48,7 @@ def world() -> World:
     world.nodes["b1"]._core.authority = Names(
         Principal("part", allow_subscribe=parse_filter("x < 5")),
         Principal("all", TRUE, TRUE),
+        Principal("another", TRUE, TRUE),
         Principal("ops", may_monitor=True),
     )
     return world
@@ -91,9 +92,10 @@ def test_a_long_catalogue_comes_in_pages(
     world: World, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     monkeypatch.setattr(admin_queries, limit, most)
-    everyone = member(world, "all")
-    for number in range(7):
-        everyone.subscribe(f"x = {number}")  # of five characters
+    members = [member(world, name) for name in ("all", "another")]
+    for number in range(7):  # of five characters each; of three sessions, and durable ones
+        durable = f"d{number}" if number % 3 == 2 else ""
+        members[number % 2].subscribe(f"x = {number}", durable=durable)
     ops = member(world, "ops")
     pages, start = [], ""
     while True:

@@ -198,6 +198,7 @@ def notify(*states: str) -> None:
     if not address:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending, suppress(OSError):
+        sending.setblocking(False)  # a manager that does not read must not hold the broker
         sending.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)
         sending.send("\n".join(states).encode())
 
