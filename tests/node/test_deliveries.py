@@ -170,7 +170,8 @@ def test_who_acknowledges_the_rest_of_an_entry_does_not_mean_what_is_here_again(
     deliveries.reject(0.0, one, 4, (8,))
     resend(deliveries, one)
     assert deliveries.acknowledge(0.0, one, 4) == []
-    assert deliveries.acknowledge(0.0, one, 4) == [4]
+    assert deliveries.acknowledge(0.0, one, 0, (4,)) == [], "it does not say which part"
+    assert deliveries.acknowledge(0.0, one, 0, (4,), (8,)) == [4]
 
 
 def test_what_is_held_frees_the_window() -> None:

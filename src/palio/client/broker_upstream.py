@@ -204,7 +204,12 @@ class BrokerUpstream(Roaming):
         if registration is not None and registration.durable:  # else it was unsubscribed meanwhile
             mask = unpack_mask(message.rows, len(message.parcel))
             self.dispatcher.deliver_durable(
-                registration, message.parcel, mask, message.entry, message.attempt
+                registration,
+                message.parcel,
+                mask,
+                message.entry,
+                message.attempt,
+                is_part=message.part,
             )
 
     def deliver_assembled(self, message: Assembled) -> None:

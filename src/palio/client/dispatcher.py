@@ -216,6 +216,8 @@ class Dispatcher:
         mask: RowMask,
         entry: int,
         attempt: int = 1,
+        *,
+        is_part: bool = False,
     ) -> None:
         """Queue some of the events that came for a durable subscription, in an entry of its queue
         (0: in none). What it wants no longer is acknowledged; an entry without events once the
@@ -230,7 +232,7 @@ class Dispatcher:
         numbers, receipts = parcel.numbers, registration.receipts
         came: Entry | None = None
         if entry:
-            came = receipts.came(entry, parcel.publisher, numbers[mask], attempt)
+            came = receipts.came(entry, parcel.publisher, numbers[mask], attempt, is_part=is_part)
             mask = mask.copy()
             mask[mask] = came.fresh
         wanted = self._wanted_by(registration, Arrival(parcel), mask)

@@ -12,6 +12,7 @@ from itertools import count
 from math import inf
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from palio.errors import SubscriptionEnded
@@ -128,8 +129,10 @@ class Consumers:
         parcel, rows = delivery.parcel, delivery.rows
         if flight.seqs is not None:
             parcel, rows = _selected(delivery, flight), None
-        whole = Deliver(parcel, rows, consumer.key, offset, attempt=flight.attempt)
-        session.send(core.out, _permitted(session, whole))
+        deliver = Deliver(
+            parcel, rows, consumer.key, offset, attempt=flight.attempt, part=flight.is_part
+        )
+        session.send(core.out, _permitted(session, deliver))
 
     # --- what becomes of it ---
 
@@ -296,6 +299,4 @@ def _permitted(session: Session, delivery: Deliver) -> Deliver:
         return delivery
     parcel = delivery.parcel
     mask = unpack_mask(delivery.rows, len(parcel)) & receivable(session.principal, parcel)
-    return Deliver(
-        parcel.select(mask), None, delivery.key, delivery.entry, attempt=delivery.attempt
-    )
+    return msgspec.structs.replace(delivery, parcel=parcel.select(mask), rows=None)

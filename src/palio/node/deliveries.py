@@ -11,10 +11,12 @@ C2  the floor is below every open entry: an acknowledgement on the disk settles 
 C3  only the oldest entry of a consumer has a deadline, and counts an attempt if its consumer
     leaves: the others wait behind it, and perhaps nobody has begun with them
 C4  a consumer is sent entries in order, except those that were returned
+C5  an acknowledgement settles what its consumer was sent, and nobody has rejected since. Where an
+    entry is delivered in parts (some of its events were rejected or acknowledged), it names events
 ```
 
 Nothing of this is on the disk. After a restart all open entries count as never sent. The model is
-`tests.models.deliveries`.
+`tests.models.deliveries`; `tests.node.test_deliveries_and_receipts` tries lists, with the clients.
 """
 
 from __future__ import annotations
@@ -46,7 +48,18 @@ class Policy(NamedTuple):
 class Flight:
     """An entry, or some events of it, that was sent and is not settled."""
 
-    __slots__ = ("attempt", "consumer", "due", "in_order", "offset", "reason", "rejected", "seqs")
+    __slots__ = (
+        "attempt",
+        "consumer",
+        "due",
+        "had",
+        "in_order",
+        "is_part",
+        "offset",
+        "reason",
+        "rejected",
+        "seqs",
+    )
 
     def __init__(self, offset: int, attempt: int = 1) -> None:
         self.offset = offset
@@ -60,6 +73,10 @@ class Flight:
         (C4)."""
         self.seqs: frozenset[int] | None = None
         """The numbers of its events, if other events of the entry are apart; None for all."""
+        self.is_part = False
+        """True if they were apart already when it was sent."""
+        self.had: set[ConsumerState] = set()
+        """The consumers that it was sent to since it was last rejected (C5)."""
         self.rejected = False
         """True while it is returned because its consumer rejected it."""
         self.reason = ""
@@ -178,8 +195,9 @@ class Deliveries:
             self.sent = offset
         else:
             assert again.consumer is None, f"C1: offset {offset} is with two consumers"
-            again.due, again.rejected = inf, False
+            again.due, again.rejected, again.is_part = inf, False, again.seqs is not None
             self._passed.pop(again, None)
+        again.had.add(consumer)
         consumer.take(now, again, size)
         return again
 
@@ -199,21 +217,31 @@ class Deliveries:
         consumer.is_late = False
         covered = list(consumer.covered(upto))
         if not self.policy.is_group:  # its client may have had these, too, in an earlier session
-            covered += [flight for flight in self._passed if flight.offset <= upto]
+            covered += [
+                flight
+                for flight in self._passed
+                if flight.offset <= upto and flight.in_order and flight.seqs is None
+            ]
             self.sent = max(self.sent, upto)
         settled = [flight.offset for flight in covered if self._settle(now, flight)]
         if all(flight.offset != upto for flight in covered):  # that one was sent again
-            settled += self._settle_each(now, upto, ())
+            settled += self._settle_each(now, consumer, upto, ())
         for offset in others:
-            settled += self._settle_each(now, offset, seqs)
+            settled += self._settle_each(now, consumer, offset, seqs)
         return settled
 
-    def _settle_each(self, now: float, offset: int, seqs: Collection[int]) -> Iterator[int]:
+    def _settle_each(
+        self, now: float, consumer: ConsumerState, offset: int, seqs: Collection[int]
+    ) -> Iterator[int]:
         """Settle one entry, or some events of it; yield its offset if nothing of it is open. It
-        counts for any consumer that has it now, as its client had it before.
+        counts for any consumer that has it now, as this one had it before (C5).
         """
         for flight in list(self._open.get(offset, ())):
-            if flight.rejected:
+            if flight.rejected or (flight.is_part and not seqs):
+                continue
+            # The client of a single consumer may have had a whole entry in an earlier session.
+            is_whole = flight.seqs is None and not self.policy.is_group
+            if consumer not in flight.had and not is_whole:
                 continue
             left = flight.seqs.difference(seqs) if flight.seqs and seqs else frozenset()
             if left:
@@ -244,10 +272,13 @@ class Deliveries:
         for flight in list(self._open.get(offset, ())):
             if flight.rejected or flight.consumer not in (consumer, None):
                 continue
+            if flight.is_part and not seqs:
+                continue
             part = self._part(flight, seqs)
             if part is None:
                 continue
             part.rejected = True
+            part.had = set()
             due = now + delay_s if delay_s else AT_ONCE
             if part.consumer is None:  # it was late: that attempt has counted
                 self._passed.pop(part, None)
@@ -265,7 +296,7 @@ class Deliveries:
             return None
         flight.seqs -= some
         part = Flight(flight.offset, flight.attempt)
-        part.seqs, part.consumer = some, flight.consumer
+        part.seqs, part.consumer, part.is_part = some, flight.consumer, flight.is_part
         if part.consumer is not None:
             part.consumer.flights[part] = None
         self._open[flight.offset].append(part)

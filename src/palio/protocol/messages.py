@@ -494,6 +494,9 @@ class Deliver(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     may precede this message. The receiver itself matches subscriptions with unanswered changes."""
     attempt: Number = 1
     """How often the entry was tried, this time included."""
+    part: bool = False
+    """True if other events of the entry are delivered apart. Its acks and rejections name events,
+    except an ack of all entries up to one."""
 
 
 class Assembled(msgspec.Struct, frozen=True, tag=True):

@@ -16,7 +16,7 @@ acknowledged after it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -37,6 +37,7 @@ class Entry:
         "done",
         "fresh",
         "in_order",
+        "is_part",
         "number",
         "open",
         "publisher",
@@ -44,13 +45,18 @@ class Entry:
         "seqs",
     )
 
-    def __init__(self, number: int, publisher: str, seqs: Numbers, attempt: int = 1) -> None:
+    def __init__(
+        self, number: int, publisher: str, seqs: Numbers, attempt: int, *, is_part: bool
+    ) -> None:
         self.number = number
         """The entry to ack; 0 if it is of a session that is lost."""
         self.publisher = publisher
         self.seqs = seqs
         self.attempt = attempt
         """How often its events were tried, this time included."""
+        self.is_part = is_part
+        """True if other events of the broker's entry are delivered apart: it is acknowledged by the
+        numbers of its events."""
         self.fresh: npt.NDArray[np.bool_]
         """The events that are to be handled; the others came before."""
         self.open = 0
@@ -63,6 +69,12 @@ class Entry:
         """Of several events, those that were handled and that were not reported to the broker."""
         self.rejected: set[int] = set()
         """The events that were rejected: they come again by themselves."""
+
+    def with_copies(self) -> Iterator[Entry]:
+        """Yield the entry, and all that wait for it."""
+        yield self
+        for each in self.behind:
+            yield from each.with_copies()
 
 
 class Receipt:
@@ -126,11 +138,19 @@ class Receipts:
         """The number of entries without an ack."""
         return len(self._entries) + len(self._again)
 
-    def came(self, number: int, publisher: str, seqs: Numbers, attempt: int = 1) -> Entry:
+    def came(
+        self,
+        number: int,
+        publisher: str,
+        seqs: Numbers,
+        attempt: int = 1,
+        *,
+        is_part: bool = False,
+    ) -> Entry:
         """Return the entry for events that came: `fresh` are those to be handled. Call `expect`
         next.
         """
-        entry = Entry(number, publisher, seqs, attempt)
+        entry = Entry(number, publisher, seqs, attempt, is_part=is_part)
         entry.fresh = self._came.fresh(publisher, seqs)
         entry.in_order = number > self._last
         self._last = max(self._last, number)
@@ -139,7 +159,7 @@ class Receipts:
             for first in dict.fromkeys(each for each in first_copies if each is not None):
                 first.behind.append(entry)
                 entry.open += 1
-        elif not entry.fresh.all():
+        if not entry.fresh.all():
             self._came_again(entry)
         self._came.add(publisher, seqs[entry.fresh])
         return entry
@@ -184,12 +204,14 @@ class Receipts:
 
     def reject(self, entry: Entry, seq: int, delay_s: float, reason: str) -> None:
         """Have an event delivered again. It is new when it comes."""
-        if entry.number:
-            seqs = (seq,) if len(entry.seqs) > 1 else ()
-            self._report(Nack(self._key, entry.number, seqs, delay_s, reason))
+        copies = [each for each in entry.with_copies() if seq in each.seqs]
+        for copy in {each.number: each for each in copies if each.number}.values():
+            seqs = (seq,) if copy.is_part or len(copy.seqs) > 1 else ()
+            self._report(Nack(self._key, copy.number, seqs, delay_s, reason))
+        for copy in copies:
+            copy.rejected.add(seq)
         self._came.discard(entry.publisher, seq)
         self._awaited.pop((entry.publisher, seq), None)
-        entry.rejected.add(seq)
         entry.open -= 1
         if not entry.open:
             self.closed(entry)
@@ -228,19 +250,25 @@ class Receipts:
             del self._again[entry]
             self._ack_alone(entry)
         elif self._entries[0] is entry:
-            last = 0
-            while self._entries and not self._entries[0].open:
-                first = self._entries.popleft()
-                if not first.rejected or len(first.rejected) < len(first.seqs):
-                    last = first.number
-            if last:
-                self._report(Acknowledge(self._key, last))
+            self._ack_in_order()
         else:
             self._ack_alone(entry)
 
+    def _ack_in_order(self) -> None:
+        """Ack the first entry, which has just closed, and those behind it that had before."""
+        entry, last = self._entries[0], 0
+        while self._entries and not self._entries[0].open:
+            first = self._entries.popleft()
+            if not first.rejected:
+                last = first.number
+            elif first is entry:  # the others were acknowledged by themselves as they closed
+                self._ack_alone(entry)
+        if last:
+            self._report(Acknowledge(self._key, last))
+
     def _ack_alone(self, entry: Entry) -> None:
         """Ack an entry by itself, without events that were rejected: these may be here again."""
-        if not entry.rejected:
+        if not entry.rejected and not entry.is_part:
             self._ack_some(entry, ())
         else:
             handled = tuple(seq for seq in entry.seqs.tolist() if seq not in entry.rejected)

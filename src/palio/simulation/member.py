@@ -454,7 +454,9 @@ class Member(SimulatedClient):
             self.record(message, mask)
             return
         numbers = parcel.numbers[mask]
-        entry = receipts.came(message.entry, parcel.publisher, numbers, message.attempt)
+        entry = receipts.came(
+            message.entry, parcel.publisher, numbers, message.attempt, is_part=message.part
+        )
         self.note_duplicates(message, numbers[~entry.fresh].tolist())
         mask = mask.copy()
         mask[mask] = entry.fresh

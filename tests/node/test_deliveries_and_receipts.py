@@ -1,0 +1,174 @@
+"""`Deliveries` at the broker and `Receipts` at its clients: what is acknowledged was handled.
+
+Entries of one or several events go to clients that handle each event by itself, in any order,
+reject some, are late, die and come back, while messages are on their way in both directions.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+
+import numpy as np
+import pytest
+
+from palio.node.deliveries import ConsumerState, Deliveries, Flight, Policy
+from palio.protocol.messages import Acknowledge, Nack
+from palio.protocol.receipts import Receipt, Receipts
+
+ENTRIES = 6
+STEPS = 120
+STORMS = 200
+
+
+class Client:
+    """A process that handles what comes, and both directions of its connection."""
+
+    def __init__(self) -> None:
+        self.consumer = ConsumerState()
+        self.down: deque[tuple[int, tuple[int, ...], int, bool]] = deque()
+        self.up: deque[Acknowledge | Nack] = deque()
+        self.receipts = Receipts(self.up.append, key=1)
+        self.open: list[tuple[int, Receipt]] = []
+        """The events that its application has."""
+
+    def read(self) -> None:
+        """Take the next delivery."""
+        offset, seqs, attempt, is_part = self.down.popleft()
+        numbers = np.array(seqs)
+        entry = self.receipts.came(offset, "p", numbers, attempt, is_part=is_part)
+        fresh = [seq for seq, is_fresh in zip(seqs, entry.fresh, strict=True) if is_fresh]
+        self.receipts.expect(entry, len(fresh))
+        self.open += [(seq, self.receipts.make(entry, 1, seq)) for seq in fresh]
+
+
+class Storm:
+    """One durable subscription, and the clients of its group."""
+
+    def __init__(self, seed: int, clients: int) -> None:
+        self.random = random.Random(seed)
+        self.home = Deliveries()
+        self.home.policy = Policy(is_group=clients > 1)
+        self.entries: dict[int, tuple[int, ...]] = {}
+        for offset in range(1, ENTRIES + 1):
+            first = 10 * offset
+            self.entries[offset] = tuple(range(first, first + self.random.choice((1, 1, 2, 4))))
+        self.handled = Counter[int]()
+        self.repeats = 0
+        """How often an event may be handled again: with a client that was late, or lost."""
+        self.settled: set[int] = set()
+        self.clients = [Client() for _ in range(clients)]
+        for client in self.clients:
+            self.home.join(client.consumer)
+
+    def run(self) -> None:
+        """Do anything, then handle all that is left."""
+        for _ in range(STEPS):
+            client = self.random.choice(self.clients)
+            self.random.choice(
+                (self.send, self.read, self.handle, self.handle, self.arrive, self.go)
+            )(client)
+        for _ in range(STEPS):
+            for client in self.clients:
+                self.send(client)
+                self.read(client)
+                self.finish(client)
+                self.arrive(client)
+        assert self.settled == self.entries.keys(), "something is open for ever"
+        assert not self.home._open
+        events = sum(map(len, self.entries.values()))
+        assert len(self.handled) == events
+        assert self.handled.total() <= events + self.repeats
+
+    def send(self, client: Client) -> None:
+        """The home sends the next entry, or events of it."""
+        again = self.home.next_returned(0.0)
+        offset = self.home.sent + 1 if again is None else again.offset
+        if offset > ENTRIES:
+            return
+        flight = self.home.send(0.0, client.consumer, offset, 1, again)
+        seqs = self._events_of(flight)
+        client.down.append((offset, seqs, flight.attempt, flight.is_part))
+
+    def _events_of(self, flight: Flight) -> tuple[int, ...]:
+        every = self.entries[flight.offset]
+        return every if flight.seqs is None else tuple(sorted(flight.seqs))
+
+    def read(self, client: Client) -> None:
+        """A client takes a delivery."""
+        if client.down:
+            client.read()
+
+    def handle(self, client: Client) -> None:
+        """Its application is done with an event, or rejects it."""
+        if not client.open:
+            return
+        seq, receipt = client.open.pop(self.random.randrange(len(client.open)))
+        if self.random.random() < 0.3:
+            receipt.reject(0.0, "")
+        else:
+            self.handled[seq] += 1
+            receipt.give()
+
+    def finish(self, client: Client) -> None:
+        """Its application is done with all that it has."""
+        while client.open:
+            seq, receipt = client.open.pop()
+            self.handled[seq] += 1
+            receipt.give()
+
+    def arrive(self, client: Client) -> None:
+        """What a client has sent comes to the home."""
+        if not client.up:
+            return
+        message = client.up.popleft()
+        if message.seqs:
+            offsets = message.others if isinstance(message, Acknowledge) else (message.entry,)
+            for offset in offsets:
+                self.home.narrow(offset, self.entries[offset])
+        if isinstance(message, Nack):
+            self.home.reject(0.0, client.consumer, message.entry, message.seqs)
+            return
+        settled = self.home.acknowledge(
+            0.0, client.consumer, message.entry, message.others, message.seqs
+        )
+        for offset in settled:
+            assert offset not in self.settled
+            unhandled = set(self.entries[offset]) - set(self.handled)
+            assert not unhandled, f"of entry {offset} nobody has handled {unhandled}"
+        self.settled.update(settled)
+
+    def go(self, client: Client) -> None:
+        """Rarely, a deadline is over; or a session is lost, and with it perhaps its process."""
+        if self.random.random() > 0.2:
+            return
+        self.repeats += sum(len(self._events_of(flight)) for flight in client.consumer.flights)
+        if self.random.random() < 0.5:
+            client.consumer.since = -100.0
+            self.home.policy = self.home.policy._replace(ack_timeout_s=50.0)
+            self.home.expire(0.0)
+            self.home.policy = self.home.policy._replace(ack_timeout_s=0.0)
+            client.consumer.since = 0.0
+            return
+        # What it has handled and not reported is done again, and so is what is on its way.
+        self.repeats += sum(map(len, self.entries.values()))
+        self.home.leave(0.0, client.consumer)
+        if self.random.random() < 0.5:
+            client.down.clear()
+            client.up.clear()
+            client.receipts.renew()
+            client.consumer = ConsumerState()
+            self.home.join(client.consumer)
+            return
+        self.clients[self.clients.index(client)] = fresh = Client()
+        self.home.join(fresh.consumer)
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3])
+def test_what_is_acknowledged_was_handled_and_all_of_it_is(clients: int) -> None:
+    for seed in range(STORMS):
+        try:
+            Storm(seed, clients).run()
+        except AssertionError as error:
+            error.add_note(f"Storm({seed}, {clients}).run()")
+            raise
