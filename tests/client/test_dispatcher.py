@@ -13,6 +13,7 @@ from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import FEW_EVENTS, FEW_SUBSCRIPTIONS, Dispatcher
 from palio.client.events import Gap
 from palio.client.registration import Registration, SubscriptionOptions
+from palio.client.subscribing import DurablePolicy
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.model.events import stamped, to_batch, to_batches
@@ -63,7 +64,7 @@ async def test_an_event_by_itself_is_queued_for_those_who_want_it(
 ) -> None:
     place = Place(matcher)
     wanting = [place.hear("x > 0") for _ in range(1 + others)]
-    durable = place.hear("x > 0", options=SubscriptionOptions(durable="mine"))
+    durable = place.hear("x > 0", options=SubscriptionOptions(durable=DurablePolicy("mine")))
     not_wanting = place.hear("x < 0")
     place.dispatcher.deliver(lone(1, {"x": 1}), ONE_ROW)
     place.dispatcher.deliver(lone(2, {"x": 0}), ONE_ROW)
@@ -78,7 +79,7 @@ async def test_an_event_by_itself_is_queued_for_those_who_want_it(
 async def test_an_event_is_queued_for_those_whom_the_broker_names() -> None:
     place = Place()
     first, second, third = (place.hear(text) for text in ("x > 0", "x > 5", "x > 0"))
-    durable = place.hear("x > 0", options=SubscriptionOptions(durable="mine"))
+    durable = place.hear("x > 0", options=SubscriptionOptions(durable=DurablePolicy("mine")))
     deliver = place.dispatcher.deliver_named
     deliver(lone(1, {"x": 1}), [0, 9], ())
     deliver(lone(2, {"x": 9}), [1, 0], ())
@@ -159,7 +160,7 @@ async def test_of_those_who_share_a_queue_the_elder_hears_an_event_first(more: i
 
 async def test_an_entry_of_custody_is_acknowledged_when_all_of_it_is_dealt_with() -> None:
     place = Place()
-    heard = place.hear("x > 0", options=SubscriptionOptions(durable="mine"))
+    heard = place.hear("x > 0", options=SubscriptionOptions(durable=DurablePolicy("mine")))
     parcel = several([{"x": 0}, {"x": 1}])
     for _ in range(2):  # the second time it waits here already
         place.dispatcher.deliver_durable(heard, parcel, everything(parcel), 7)
@@ -173,7 +174,7 @@ async def test_an_entry_of_custody_is_acknowledged_when_all_of_it_is_dealt_with(
 
 async def test_an_entry_that_was_lost_is_acknowledged_once_the_gap_is_told() -> None:
     place = Place()
-    heard = place.hear("x > 0", options=SubscriptionOptions(durable="mine"))
+    heard = place.hear("x > 0", options=SubscriptionOptions(durable=DurablePolicy("mine")))
     parcel = several([{"x": 1}])
     place.dispatcher.deliver_durable(heard, parcel, everything(parcel), 7)
     heard.lose(Gap("p", 2, 3, 2))

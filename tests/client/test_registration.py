@@ -10,6 +10,7 @@ import palio
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
 from palio.client.registration import Registration, SubscriptionOptions
+from palio.client.subscribing import DurablePolicy
 from palio.errors import InvalidBinding, InvalidFilter, LimitExceeded, NotPermitted
 from palio.matching import admission
 from palio.matching.index import Index
@@ -18,6 +19,10 @@ from palio.matching.reference import Reference
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES, Bindings
 from tests.client.recording import Recording
+
+
+def durable(name: str, retention_s: float = 0.0) -> SubscriptionOptions:
+    return SubscriptionOptions(durable=DurablePolicy(name, retention_s))
 
 
 def registered(
@@ -93,7 +98,9 @@ def test_refused_values_change_nothing() -> None:
 
 
 def test_a_durable_one_acknowledges_upstream_and_stays_what_it_is() -> None:
-    upstream, _, heard = registered("x > 0", SubscriptionOptions(durable="mine", lease_s=5.0))
+    upstream, _, heard = registered(
+        "x > 0", SubscriptionOptions(durable=DurablePolicy("mine", 5.0))
+    )
     entry = heard.receipts.expect(heard.receipts.came(7, "p", np.array([1])), 1)
     heard.receipts.make(entry).give()
     assert upstream.sent == [("acknowledge", 0, 7)]
@@ -101,7 +108,7 @@ def test_a_durable_one_acknowledges_upstream_and_stays_what_it_is() -> None:
     with pytest.raises(InvalidFilter, match="stays one"):
         heard.replace(palio.parse("x = 1 THEN x = 2"), {})
     assert heard.concerns({"x": 1})
-    _, _, pattern = registered("x = 1 THEN x = 2", SubscriptionOptions(durable="other"))
+    _, _, pattern = registered("x = 1 THEN x = 2", durable("other"))
     with pytest.raises(InvalidFilter, match="stays one"):
         pattern.replace(palio.parse("x = 1"), {})
 

@@ -8,11 +8,13 @@ be killed at each point, which leaves it the disk alone.
 
 What must hold: two clients have an event at the same time only if the first was late, rejected it
 or left; the disk forgets an event only once a client has acknowledged it, or together with the dead
-letter for it; and each event gets there.
+letter for it; and each event gets there. With `keys`, event n has the key n % keys: an event is
+sent only once all earlier ones of its key are done (C6).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
@@ -28,6 +30,7 @@ ERRORS: Final = (
     "covers what others had",
     "buries before it is stored",
     "a refused letter is forgotten",
+    "a returned event frees its key",
 )
 """What the home might do wrong. The search found the second in the first version of the class."""
 
@@ -87,18 +90,21 @@ def frozen(home: Deliveries, consumers: list[ConsumerState]) -> Any:
             each.due,
             each.in_order,
             each.rejected,
+            tuple(each.keys.items()),
+            tuple(consumer in each.had for consumer in consumers),
         )
         for those in home._open.values()
         for each in those
     )
     orders = tuple(tuple(each.offset for each in consumer.flights) for consumer in consumers)
     present = tuple(consumer in home.consumers for consumer in consumers)
-    return home.sent, flights, orders, present, tuple(each.last for each in consumers)
+    lines = tuple((key, tuple(each.offset for each in line)) for key, line in home._lines.items())
+    return home.sent, flights, orders, present, tuple(each.last for each in consumers), lines
 
 
 def thawed(state: Any, policy: Policy) -> tuple[Deliveries, list[ConsumerState]]:
     """The home again."""
-    sent, flights, orders, present, lasts = state
+    sent, flights, orders, present, lasts, lines = state
     home, consumers = Deliveries(), [ConsumerState() for _ in orders]
     home.policy, home.sent = policy, sent
     for consumer, is_present, last in zip(consumers, present, lasts, strict=True):
@@ -106,8 +112,9 @@ def thawed(state: Any, policy: Policy) -> tuple[Deliveries, list[ConsumerState]]
         if is_present:
             home.join(consumer)
     by_offset: dict[int, Flight] = {}
-    for offset, attempt, number, due, in_order, rejected in flights:
-        flight = by_offset[offset] = Flight(offset, attempt)
+    for offset, attempt, number, due, in_order, rejected, keys, had in flights:
+        flight = by_offset[offset] = Flight(offset, attempt, dict(keys))
+        flight.had = {consumer for consumer, was in zip(consumers, had, strict=True) if was}
         flight.in_order, flight.rejected = in_order, rejected
         home._open[offset] = [flight]
         if number >= 0:
@@ -116,6 +123,9 @@ def thawed(state: Any, policy: Policy) -> tuple[Deliveries, list[ConsumerState]]
             home.retry(flight, due)
             if not rejected:
                 home._passed[flight] = None
+    for key, line in lines:
+        home._lines[key] = deque(by_offset[offset] for offset in line)
+        home.held += len(line)
     for consumer, order in zip(consumers, orders, strict=True):
         consumer.flights = {by_offset[offset]: None for offset in order}
     return home, consumers
@@ -132,6 +142,8 @@ class Consumers:
     refusals: int = 0
     leaves: int = 0
     with_delays: bool = False
+    keys: int = 0
+    """The number of keys of an ordered group; 0 if there is no order."""
     error: str = ""
 
     @property
@@ -209,18 +221,21 @@ class Consumers:
 
     def sends(self, state: State) -> Iterator[Step]:
         """The home sends what is next to any client that is there."""
-        home, consumers = thawed(state.home, self.policy)
-        again = home.next_returned(0.0)
-        waiting = set(range(home.sent + 1, self.events + 1)) - state.done
-        if again is None and not waiting:
-            return
-        offset = min(waiting) if again is None else again.offset
         for number, client in enumerate(state.clients):
             if not client.is_here:
                 continue
             home, consumers = thawed(state.home, self.policy)
-            home.send(0.0, consumers[number], offset, 1, home.next_returned(0.0))
+            flight = home.next_returned(0.0)
+            if flight is None:
+                flight = self._begun(state, home)
+            if flight is None:
+                return
+            offset = flight.offset
+            home.send(0.0, consumers[number], flight, 1)
+            earlier = [each for each in home._open if self._is_before(each, offset)]
             after = self._with(state, home, consumers)
+            if earlier:
+                after = after._replace(wrong=f"event {offset} does not wait for its key")
             owner = state.entitled[offset]
             if owner >= 0:
                 after = after._replace(wrong=f"event {offset} is with two clients at once")
@@ -230,6 +245,20 @@ class Consumers:
             after = self._entitle(_put(after, number, sent), offset, number)
             yield (f"event {offset} is sent to {number}",), after
 
+    def _begun(self, state: State, home: Deliveries) -> Flight | None:
+        """The next event that was never sent and need not wait, if there is one."""
+        for offset in range(home.sent + 1, self.events + 1):
+            if offset in state.done:
+                continue
+            flight = home.begin(offset, {offset: offset % self.keys} if self.keys else {})
+            if flight is not None:
+                return flight
+        return None
+
+    def _is_before(self, one: int, other: int) -> bool:
+        """Whether an event precedes another one of its key."""
+        return bool(self.keys) and one < other and one % self.keys == other % self.keys
+
     def answers(self, state: State, number: int) -> Iterator[Step]:
         """A client acknowledges or rejects what it has, or is late with the oldest of it."""
         client = state.clients[number]
@@ -238,6 +267,8 @@ class Consumers:
             for delay in (0.0, LATER) if self.with_delays else (0.0,):
                 home, consumers = thawed(state.home, self.policy)
                 over = home.reject(0.0, consumers[number], offset, delay_s=delay)
+                if self.error == "a returned event frees its key" and offset in home._open:
+                    home._free_keys(home._open[offset][0], ())
                 after = self._without(state, number, (offset,))
                 if state.entitled[offset] == number:
                     after = self._entitle(after, offset, -1)

@@ -14,6 +14,8 @@ SMALL: Final[Mapping[str, Consumers]] = {
     "a group": Consumers(events=2),
     "a group, one leaves": Consumers(events=2, most_attempts=1, leaves=1),
     "a group, a kill": Consumers(events=2, most_attempts=1, kills=1),
+    "one key": Consumers(events=2, keys=1, leaves=1),
+    "two keys": Consumers(events=3, keys=2, most_attempts=1),
     "one consumer": Consumers(events=3, clients=1, most_attempts=1, leaves=1),
     "one consumer, all faults": Consumers(
         events=2, clients=1, with_delays=True, kills=1, refusals=1, leaves=1
@@ -24,6 +26,10 @@ WHOLE: Final[Mapping[str, Consumers]] = {
     "all faults": Consumers(events=2, most_attempts=1, kills=1, refusals=1, leaves=1),
     "two attempts": Consumers(events=2, leaves=1),
     "delays": Consumers(events=2, with_delays=True),
+    "two keys, two attempts": Consumers(events=3, keys=2),
+    "one key, all faults": Consumers(
+        events=3, keys=1, most_attempts=1, kills=1, refusals=1, leaves=1
+    ),
 }
 
 
@@ -47,4 +53,7 @@ def test_the_invariants_hold_within_the_whole_scope(name: str) -> None:
 def test_an_error_yields_a_counterexample(error: str) -> None:
     refusals = int("covers" not in error)
     most = 1 if refusals else 2
-    assert explore(Consumers(events=2, refusals=refusals, most_attempts=most, error=error)).broken
+    model = Consumers(
+        events=2, keys=int("key" in error), refusals=refusals, most_attempts=most, error=error
+    )
+    assert explore(model).broken

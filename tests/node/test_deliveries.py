@@ -23,13 +23,16 @@ def begun(
 
 def send(deliveries: Deliveries, consumer: ConsumerState, *offsets: int, now: float = 0.0) -> None:
     for offset in offsets:
-        deliveries.send(now, consumer, offset, 100, None)
+        flight = deliveries.begin(offset)
+        assert flight is not None
+        deliveries.send(now, consumer, flight, 100)
 
 
 def resend(deliveries: Deliveries, consumer: ConsumerState, now: float = 0.0) -> Flight:
     flight = deliveries.next_returned(now)
     assert flight is not None
-    return deliveries.send(now, consumer, flight.offset, 100, flight)
+    deliveries.send(now, consumer, flight, 100)
+    return flight
 
 
 def test_the_floor_is_below_all_that_is_open() -> None:

@@ -82,13 +82,15 @@ class Storm:
 
     def send(self, client: Client) -> None:
         """The home sends the next entry, or events of it."""
-        again = self.home.next_returned(0.0)
-        offset = self.home.sent + 1 if again is None else again.offset
-        if offset > ENTRIES:
-            return
-        flight = self.home.send(0.0, client.consumer, offset, 1, again)
+        flight = self.home.next_returned(0.0)
+        if flight is None:
+            if self.home.sent == ENTRIES:
+                return
+            flight = self.home.begin(self.home.sent + 1)
+            assert flight is not None
+        self.home.send(0.0, client.consumer, flight, 1)
         seqs = self._events_of(flight)
-        client.down.append((offset, seqs, flight.attempt, flight.is_part))
+        client.down.append((flight.offset, seqs, flight.attempt, flight.is_part))
 
     def _events_of(self, flight: Flight) -> tuple[int, ...]:
         every = self.entries[flight.offset]

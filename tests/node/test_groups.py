@@ -189,3 +189,127 @@ async def test_live_events_go_to_one_consumer_and_then_to_another() -> None:
         await one.unsubscribe()
         await ann.publish({"x": 2})
         assert (await other.receive(5.0))["x"] == 2
+
+
+# --- order within a key ---
+
+
+async def ordered(net: Network, **options: Any) -> tuple[Client, Subscription]:
+    return await worker(net, order_by="key", **options)
+
+
+async def put_keyed(client: Client, *events: tuple[str, int]) -> None:
+    await client.publish([{"key": key, "x": x} for key, x in events], durable=True)
+
+
+@pytest.mark.parametrize("together", [1, 5, 20])
+@in_virtual_time
+async def test_events_of_one_key_are_handled_one_by_one_in_order(together: int) -> None:
+    async with Network() as net:
+        ann = await net.connect("b1")
+        failed = await ann.subscribe("EXISTS dead_letter", durable_name="failed")
+        workers = [await ordered(net, max_attempts=3) for _ in range(3)]
+        busy: set[str] = set()
+        ended: list[tuple[str, int]] = []
+        consumers: Counter[int] = Counter()
+
+        async def careful(number: int, subscription: Subscription) -> None:
+            async for event in subscription:
+                key, x = event["key"], event["x"]
+                assert key not in busy, f"{key} is with two consumers"
+                busy.add(key)
+                await asyncio.sleep(0.01 * (x % 3))
+                busy.remove(key)
+                consumers[number] += 1
+                if x % 7 == 0 and (event.attempt < 3 or x == 14):
+                    event.nack(delay=0.1, reason="busy")
+                    if event.attempt < 3:
+                        continue
+                else:
+                    event.ack()
+                ended.append((key, x))
+
+        tasks = [asyncio.ensure_future(careful(*each)) for each in enumerate(s for _, s in workers)]
+        events = [("abc"[x % 3], x) for x in range(100)]
+        for first in range(0, 100, together):
+            await put_keyed(ann, *events[first : first + together])
+        await asyncio.sleep(20.0)
+        assert await kept(net, "b1", "bob/orders") == 0
+        for key in "abc":
+            assert [each for each in ended if each[0] == key] == [e for e in events if e[0] == key]
+        assert (await failed.receive(5.0))["x"] == 14
+        assert len(consumers) == 3
+        for task in tasks:
+            task.cancel()
+
+
+@in_virtual_time
+async def test_a_rejected_event_holds_its_key_and_no_other() -> None:
+    async with Network() as net:
+        ann = await net.connect("b1")
+        _, one = await ordered(net)
+        _, other = await ordered(net)
+        await put_keyed(ann, ("a", 1), ("a", 2), ("b", 3), ("a", 4))
+        await ann.publish({"x": 5}, durable=True)
+        first, second = await one.receive(5.0), await one.receive(5.0)
+        assert [first["x"], second["x"]] == [1, 3]
+        first.nack(delay=30.0)
+        assert (await other.receive(5.0))["x"] == 5, "an event without the attribute has no order"
+        assert not await drain(one)
+        assert not await drain(other)
+        await asyncio.sleep(31.0)
+        (again,) = [*await drain(one), *await drain(other)]
+        assert (again["x"], again.attempt) == (1, 2)
+        again.ack()
+        await asyncio.sleep(1.0)
+        (later,) = [*await drain(one), *await drain(other)]
+        assert (later["x"], later.attempt) == (2, 1)
+
+
+@in_virtual_time
+async def test_a_consumer_that_leaves_gives_its_keys_back() -> None:
+    async with Network() as net:
+        ann = await net.connect("b1")
+        _, one = await ordered(net)
+        await put_keyed(ann, ("a", 1), ("a", 2))
+        assert await take(one, 1) == [(1, 1)]
+        _, other = await ordered(net)
+        await one.unsubscribe()
+        assert await take(other, 1) == [(1, 2)]
+        other.ack()
+        assert await take(other, 1) == [(2, 1)]
+
+
+@in_virtual_time
+async def test_the_events_that_wait_for_their_keys_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("palio.node.consumers.MAX_HELD_EVENTS", 3)
+    async with Network() as net:
+        ann = await net.connect("b1")
+        _, one = await ordered(net)
+        for x in range(3):
+            await put_keyed(ann, ("a", x))
+        await put_keyed(ann, ("b", 3))
+        assert await take(one, 2) == [(0, 1), (3, 1)], "two are held"
+        await put_keyed(ann, ("a", 4))
+        await put_keyed(ann, ("c", 5))
+        assert not await drain(one), "three are held"
+        one.ack()
+        assert await take(one, 2) == [(1, 1), (5, 1)]
+
+
+@in_virtual_time
+async def test_a_group_has_one_order() -> None:
+    async with Network() as net:
+        await ordered(net)
+        with pytest.raises(InvalidInput, match="share one order_by=, 'key'"):
+            await worker(net)
+        bob = await net.connect("b1", name="bob")
+        for options, problem in (
+            ({"durable_name": "mine", "order_by": "x"}, "give group=True"),
+            ({"durable_name": "mine", "group": True, "order_by": 7}, "no attribute name"),
+            ({"order_by": "x"}, "order_by= is for durable subscriptions"),
+        ):
+            with pytest.raises(InvalidInput, match=problem):
+                await bob.subscribe("EXISTS x", **options)

@@ -36,7 +36,7 @@ from palio.client.roaming import ConnectionState
 from palio.client.subscribing import (
     ClientOptions,
     as_filter,
-    check_attempts,
+    check_durable,
     check_match_at,
     check_offer_timeout,
     check_stored_at,
@@ -382,6 +382,7 @@ class Client(BaseBus[BrokerUpstream]):
         ack_timeout: float = 0.0,
         max_attempts: int = 0,
         group: bool = False,
+        order_by: str = "",
         reorder_timeout: float | None = None,
         offer_timeout: float | None = None,
         replace_covered: bool = False,
@@ -403,7 +404,9 @@ class Client(BaseBus[BrokerUpstream]):
         however long it takes) is delivered again. After `max_attempts` (0: any number) it becomes
         a dead letter, a durable event for subscriptions that name `dead_letter` in their filter.
         With `group` several clients of one name share it, and each event goes to one of them; if
-        the group is at another broker, this client moves there.
+        the group is at another broker, this client moves there. `order_by` names an attribute by
+        which a group keeps an order: an event waits until earlier ones of the same value are
+        acknowledged or dead letters.
 
         `reorder_timeout` is how many seconds a pattern waits for events that were overtaken on
         their way, instead of the time that `connect` sets or the client measures. Events that come
@@ -433,26 +436,16 @@ class Client(BaseBus[BrokerUpstream]):
         by_brokers = check_match_at(match_at, parsed, reorder_timeout, durable_name)
         if ack not in ("auto", "manual"):
             raise InvalidInput(f"ack is 'auto' or 'manual', not {ack!r}")
-        retention = check_seconds(retention, "retention")
-        ack_timeout = check_seconds(ack_timeout, "ack_timeout")
-        max_attempts = check_attempts(max_attempts)
+        policy = check_durable(durable_name, retention, ack_timeout, max_attempts, group, order_by)
         if durable_name != "":
-            self._check_durable(durable_name)
+            self._check_unused(durable_name)
             if max_events is not None:
                 raise InvalidInput("max_events= ends with a session, which a durable one outlives")
-        elif retention or ack_timeout or max_attempts or group or ack == "manual":
-            given_options = {
-                "retention": retention,
-                "ack_timeout": ack_timeout,
-                "max_attempts": max_attempts,
-                "group": group,
-            }
-            option = next((name for name, value in given_options.items() if value), "ack")
-            raise InvalidInput(f"{option}= is for durable subscriptions; give a durable_name=")
+        elif ack == "manual":
+            raise InvalidInput("ack= is for durable subscriptions; give a durable_name=")
         check_offer_timeout(offer_timeout, parsed, durable_name)
         options = SubscriptionOptions(
-            *(on_gap, wait_s, durable_name, retention, ack_timeout),
-            *(max_attempts, bool(group), ack == "auto", by_brokers, max_events),
+            *(on_gap, wait_s, policy, ack == "auto", by_brokers, max_events),
             read=check_as(as_, is_pattern=isinstance(parsed, Pattern)),
         )
         text = filter if isinstance(filter, str) else ""
@@ -474,8 +467,7 @@ class Client(BaseBus[BrokerUpstream]):
             await self._lifetimes.begin(registration, offer_timeout)
         return subscription
 
-    def _check_durable(self, durable_name: str) -> None:
-        check_name(durable_name, "a durable subscription")
+    def _check_unused(self, durable_name: str) -> None:
         if any(registration.durable == durable_name for registration in self._dispatcher):
             raise InvalidInput(
                 f"this client has subscribed to the durable name {durable_name!r} already; "

@@ -97,7 +97,7 @@ class Dispatcher:
         """Register a subscription: matching events are queued from now on."""
         number = self._next_number
         # A durable subscription receives its own deliveries, so it has an engine of its own.
-        matcher = _new_matcher() if options.durable else self._matcher
+        matcher = _new_matcher() if options.durable.name else self._matcher
         new = Registration(
             number, filter, values, matcher, self._upstream, queue, options, self._on_end
         )

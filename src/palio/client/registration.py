@@ -18,7 +18,7 @@ from palio.client.assembling import Assembling
 from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
 from palio.client.events import Event, Gap, LateGap
 from palio.client.sequences import composite
-from palio.client.subscribing import check_values, freeze_params
+from palio.client.subscribing import NOT_DURABLE, DurablePolicy, check_values, freeze_params
 from palio.client.typed import Reader
 from palio.client.upstream import PendingReply, Upstream, log_refusal
 from palio.errors import HandlerFailed, InvalidEvent, InvalidFilter, PalioError
@@ -46,11 +46,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
     on_gap: Callable[[Gap], None] | None = None
     reorder_timeout: float | None = 0.0
     """How long a pattern waits for events that were overtaken; None: as it turns out."""
-    durable: str = ""
-    lease_s: float = 0.0
-    ack_timeout_s: float = 0.0
-    max_attempts: int = 0
-    group: bool = False
+    durable: DurablePolicy = NOT_DURABLE
     is_automatic: bool = True
     """Whether asking for the next event acknowledges those before it."""
     by_brokers: bool = False
@@ -81,11 +77,8 @@ class Registration:
         check_values(filter, self.values)
         self.matcher = matcher
         self.queue = queue
-        self.durable = options.durable
-        self._lease_s = options.lease_s
-        self._ack_timeout_s = options.ack_timeout_s
-        self._max_attempts = options.max_attempts
-        self._is_group = options.group
+        self.durable = options.durable.name
+        self._policy = options.durable
         self._reorder_s = options.reorder_timeout
         self._by_brokers = options.by_brokers
         self._ended_at: Place | None = None
@@ -133,18 +126,15 @@ class Registration:
             return None
         number, text = self.number, text or str(self.what)
         values = self.values and dict(self.values)
+        durable, retention_s, ack_timeout_s, max_attempts, is_group, order_by = self._policy
         return self._upstream.send_change(
             Subscribe(
-                0,
-                number,
-                text,
-                values,
-                self.durable,
-                self._lease_s,
+                *(0, number, text, values, durable, retention_s),
                 assembled=self.by_brokers,
-                ack_timeout_s=self._ack_timeout_s,
-                max_attempts=self._max_attempts,
-                group=self._is_group,
+                ack_timeout_s=ack_timeout_s,
+                max_attempts=max_attempts,
+                group=is_group,
+                order_by=order_by,
             )
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from palio.client.events import Gap
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput
@@ -18,7 +18,9 @@ from palio.model.filters import Filter
 from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
+from palio.model.values import check_name as check_attribute
 from palio.protocol.limits import MAX_NUMBER, check_seconds
+from palio.protocol.names import check_name
 
 _NO_COLLECTIONS: Final = (str, bytes, bytearray, memoryview)
 
@@ -32,19 +34,38 @@ class BusOptions(TypedDict, total=False):
     replace_covered: bool
 
 
-class ClientOptions(BusOptions, total=False):
-    """The options of `Client.subscribe`; its docstring explains them."""
+class DurableOptions(TypedDict, total=False):
+    """The options of a durable subscription; the docstring of `Client.subscribe` explains them."""
 
     durable_name: str
     retention: float
     ack_timeout: float
     max_attempts: int
     group: bool
+    order_by: str
+
+
+class ClientOptions(BusOptions, DurableOptions, total=False):
+    """The options of `Client.subscribe`; its docstring explains them."""
+
     ack: Literal["auto", "manual"]
     reorder_timeout: float | None
     offer_timeout: float | None
     match_at: Literal["client", "brokers"]
 
+
+class DurablePolicy(NamedTuple):
+    """The options of a durable subscription, checked; without a name it is not durable."""
+
+    name: str = ""
+    retention_s: float = 0.0
+    ack_timeout_s: float = 0.0
+    max_attempts: int = 0
+    is_group: bool = False
+    order_by: str = ""
+
+
+NOT_DURABLE: Final = DurablePolicy()
 
 _NO_PARAMS: Final[dict[str, Any]] = {}
 """Shared by all subscriptions without parameters, to save memory."""
@@ -150,12 +171,42 @@ def check_max_events(count: object) -> None:
     )
 
 
-def check_attempts(count: object) -> int:
-    """Validate and return `max_attempts=`; 0 means no limit.
+def check_durable(
+    durable_name: str = "",
+    retention: float = 0.0,
+    ack_timeout: float = 0.0,
+    max_attempts: int = 0,
+    group: bool = False,  # callers give options by name
+    order_by: str = "",
+) -> DurablePolicy:
+    """Validate the options of a durable subscription, which need its name.
 
-    >>> check_attempts(5)
-    5
+    >>> check_durable("orders", group=True, order_by="customer").order_by
+    'customer'
     """
+    checked = DurablePolicy(
+        durable_name,
+        check_seconds(retention, "retention"),
+        check_seconds(ack_timeout, "ack_timeout"),
+        _check_attempts(max_attempts),
+        bool(group),
+        order_by,
+    )
+    if durable_name != "":
+        check_name(durable_name, "a durable subscription")
+    elif checked != NOT_DURABLE:
+        names = DurableOptions.__annotations__
+        option = next(name for name, value in zip(names, checked, strict=True) if value)
+        raise InvalidInput(f"{option}= is for durable subscriptions; give a durable_name=")
+    if order_by != "":
+        check_attribute(order_by, InvalidInput)
+        if not group:
+            raise InvalidInput("order_by= orders the events of a group; give group=True")
+    return checked
+
+
+def _check_attempts(count: object) -> int:
+    """Return `max_attempts=`; 0 means no limit."""
     if isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= MAX_NUMBER:
         return count
     raise InvalidInput(f"max_attempts is a whole number, 0 for no limit, not {count!r:.40}")

@@ -6,6 +6,7 @@ becomes of them.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -19,9 +20,9 @@ from palio.errors import SubscriptionEnded
 from palio.node.authority import receivable
 from palio.node.core import Callbacks, Core
 from palio.node.dead_letters import dead_letter, letters_of
-from palio.node.deliveries import AT_ONCE, Flight
+from palio.node.deliveries import AT_ONCE, NO_KEYS, Flight
 from palio.node.durability import packed
-from palio.node.limits import GROUP_PREFETCH
+from palio.node.limits import GROUP_PREFETCH, MAX_HELD_EVENTS
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import Delivery
 from palio.node.sessions import Durable, Session, SessionConsumer
@@ -98,25 +99,30 @@ class Consumers:
         deliveries = durable.deliveries
         # Until its claim is stored, the backlog may belong to an earlier one of the same name.
         while durable.claim is not None and (consumer := _free_consumer(durable)) is not None:
-            again = deliveries.next_returned(now)
-            after = deliveries.sent if again is None else again.offset - 1
-            delivery = events.delivery(durable.subject, after)
-            if again is None and delivery is None:
+            flight = deliveries.next_returned(now)
+            if flight is None and deliveries.held >= MAX_HELD_EVENTS:
                 break
-            if delivery is None or (again is not None and delivery.offset != again.offset):
-                assert again is not None
-                deliveries.forget(now, again)  # its entry has left the queue
+            after = deliveries.sent if flight is None else flight.offset - 1
+            delivery = events.delivery(durable.subject, after)
+            if flight is None:
+                if delivery is None:
+                    break
+                keys = _keys(delivery, deliveries.policy.order_by)
+                flight = deliveries.begin(delivery.offset, keys)
+                if flight is None:
+                    continue  # all its events are held
+            if delivery is None or delivery.offset != flight.offset:
+                deliveries.forget(now, flight)  # its entry has left the queue
             else:
-                self._send(durable, consumer, delivery, again)
+                self._send(durable, consumer, delivery, flight)
         self._set_alarm(durable)
 
     def _send(
-        self, durable: Durable, consumer: SessionConsumer, delivery: Delivery, again: Flight | None
+        self, durable: Durable, consumer: SessionConsumer, delivery: Delivery, flight: Flight
     ) -> None:
         core, session, offset = self._core, consumer.session, delivery.offset
-        size = delivery.parcel.held_bytes
-        flight = durable.deliveries.send(core.at.now, consumer, offset, size, again)
-        self.redelivered += again is not None
+        self.redelivered += bool(flight.had) or flight.attempt > 1
+        durable.deliveries.send(core.at.now, consumer, flight, delivery.parcel.held_bytes)
         if len(durable.consumers) > 1:  # now it is the turn of the others
             durable.consumers[session] = durable.consumers.pop(session)
         if delivery.is_damaged:
@@ -261,6 +267,15 @@ class Consumers:
             self._bury(durable, durable.deliveries.expire(now))
             self.pump(durable)
         return bool(due)
+
+
+def _keys(delivery: Delivery, order_by: str) -> Mapping[int, Hashable]:
+    """Return the numbers of an entry's events with the values of an attribute, None for none."""
+    if not order_by or LossMarker.of(delivery.parcel) is not None:
+        return NO_KEYS
+    seqs, events = delivery.parcel.seqs, delivery.parcel.rows
+    rows = np.flatnonzero(unpack_mask(delivery.rows, len(seqs))).tolist()
+    return {seqs[row]: events[row].get(order_by) for row in rows}
 
 
 def _selected(delivery: Delivery, flight: Flight) -> Parcel:

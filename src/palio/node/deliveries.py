@@ -3,16 +3,18 @@
 An entry is *sent* to one consumer, and *settled* when that consumer acknowledges it. A consumer
 that rejects an entry, lets its deadline pass or leaves *returns* it: it is sent again once its
 delay is over, before entries that were never sent. A subscription with one consumer is a group of
-one.
+one. In an ordered group (`Policy.order_by`) an event is *held* while an earlier one of its key is
+open.
 
 ```
-C1  an event of an entry is with one consumer, returned, or settled
+C1  an event of an entry is with one consumer, returned, held, or settled
 C2  the floor is below every open entry: an acknowledgement on the disk settles nothing else
 C3  only the oldest entry of a consumer has a deadline, and counts an attempt if its consumer
     leaves: the others wait behind it, and perhaps nobody has begun with them
-C4  a consumer is sent entries in order, except those that were returned
+C4  a consumer is sent entries in order, except those that were returned or held
 C5  an acknowledgement settles what its consumer was sent, and nobody has rejected since. Where an
     entry is delivered in parts (some of its events were rejected or acknowledged), it names events
+C6  of the open events of one key the first is with a consumer or returned, and the others are held
 ```
 
 Nothing of this is on the disk. After a restart all open entries count as never sent. The model is
@@ -21,10 +23,12 @@ Nothing of this is on the disk. After a restart all open entries count as never 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import deque
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 LEFT: Final = "its consumer left or was lost"
@@ -32,6 +36,9 @@ LEFT: Final = "its consumer left or was lost"
 
 AT_ONCE: Final = 0.0
 """When entries without a delay are due: the same for all, so that they keep their order."""
+
+NO_KEYS: Final[Mapping[int, Hashable]] = MappingProxyType({})
+"""The keys of events that are in no order."""
 
 
 class Policy(NamedTuple):
@@ -43,6 +50,8 @@ class Policy(NamedTuple):
     """Attempts until an event becomes a dead letter; 0 for any number."""
     is_group: bool = False
     """True if several sessions may take entries at a time."""
+    order_by: str = ""
+    """The attribute whose value is the key of an event; empty if events are in no order."""
 
 
 class Flight:
@@ -55,17 +64,22 @@ class Flight:
         "had",
         "in_order",
         "is_part",
+        "keys",
         "offset",
         "reason",
         "rejected",
         "seqs",
     )
 
-    def __init__(self, offset: int, attempt: int = 1) -> None:
+    def __init__(
+        self, offset: int, attempt: int = 1, keys: Mapping[int, Hashable] = NO_KEYS
+    ) -> None:
         self.offset = offset
         self.attempt = attempt
+        self.keys = keys
+        """By the numbers of its events, their keys (C6)."""
         self.consumer: ConsumerState | None = None
-        """None while it is returned."""
+        """None while it is returned or held."""
         self.due = inf
         """When it is sent again, while it is returned."""
         self.in_order = True
@@ -78,7 +92,8 @@ class Flight:
         self.had: set[ConsumerState] = set()
         """The consumers that it was sent to since it was last rejected (C5)."""
         self.rejected = False
-        """True while it is returned because its consumer rejected it."""
+        """True while no acknowledgement counts: it is held, or returned as its consumer rejected
+        it."""
         self.reason = ""
         """Why its last attempt ended."""
 
@@ -148,6 +163,10 @@ class Deliveries:
         """A heap by time and offset. Some of its flights have been settled since."""
         self._passed: dict[Flight, None] = {}
         """Those that were returned and not rejected."""
+        self._lines: dict[Hashable, deque[Flight]] = {}
+        """By key, the held events behind its first open one, in order (C6)."""
+        self.held = 0
+        """The number of held events."""
         self._counter = count()
 
     # --- consumers ---
@@ -184,22 +203,40 @@ class Deliveries:
             heappop(self._returned)
         return None
 
-    def send(
-        self, now: float, consumer: ConsumerState, offset: int, size: int, again: Flight | None
-    ) -> Flight:
-        """Give a consumer an entry: one that was never sent, or `again` one that was returned."""
-        if again is None:
-            assert offset > self.sent, f"C1: offset {offset} is sent for the first time twice"
-            again = Flight(offset)
-            self._open[offset] = [again]
-            self.sent = offset
-        else:
-            assert again.consumer is None, f"C1: offset {offset} is with two consumers"
-            again.due, again.rejected, again.is_part = inf, False, again.seqs is not None
-            self._passed.pop(again, None)
-        again.had.add(consumer)
-        consumer.take(now, again, size)
-        return again
+    def begin(self, offset: int, keys: Mapping[int, Hashable] = NO_KEYS) -> Flight | None:
+        """Take an entry that was never sent, in an ordered group with the numbers of its events and
+        their keys (None for an event in no order). Return the events that may be sent, if any, and
+        hold the others (C6).
+        """
+        assert offset > self.sent, f"C1: offset {offset} is sent for the first time twice"
+        self.sent = offset
+        first, held, own = Flight(offset), dict[int, Flight](), dict[int, Hashable]()
+        for seq, key in keys.items():
+            if key is None:
+                continue
+            if key not in self._lines:
+                self._lines[key], own[seq] = deque(), key
+                continue
+            held[seq] = later = Flight(offset, keys={seq: key})
+            later.seqs = frozenset({seq}) if len(keys) > 1 else None
+            later.rejected = True
+            self._lines[key].append(later)
+        self.held += len(held)
+        if own:
+            first.keys = own
+        if held:
+            first.seqs = frozenset(keys.keys() - held)
+        is_free = len(held) < len(keys) or not keys
+        self._open[offset] = [first, *held.values()] if is_free else [*held.values()]
+        return first if is_free else None
+
+    def send(self, now: float, consumer: ConsumerState, flight: Flight, size: int) -> None:
+        """Give a consumer what has begun or was returned."""
+        assert flight.consumer is None, f"C1: offset {flight.offset} is with two consumers"
+        flight.due, flight.rejected, flight.is_part = inf, False, flight.seqs is not None
+        self._passed.pop(flight, None)
+        flight.had.add(consumer)
+        consumer.take(now, flight, size)
 
     # --- settling ---
 
@@ -246,6 +283,7 @@ class Deliveries:
             left = flight.seqs.difference(seqs) if flight.seqs and seqs else frozenset()
             if left:
                 flight.seqs = left
+                self._free_keys(flight, left)
             elif self._settle(now, flight):
                 yield offset
 
@@ -295,7 +333,8 @@ class Deliveries:
         if not some:
             return None
         flight.seqs -= some
-        part = Flight(flight.offset, flight.attempt)
+        part = Flight(flight.offset, flight.attempt, _keys_of(some, flight))
+        flight.keys = _keys_of(flight.seqs, flight)
         part.seqs, part.consumer, part.is_part = some, flight.consumer, flight.is_part
         if part.consumer is not None:
             part.consumer.flights[part] = None
@@ -353,11 +392,26 @@ class Deliveries:
             flight.consumer.drop(now, flight)
         flight.due = inf
         self._passed.pop(flight, None)
+        self._free_keys(flight, ())
         flights = self._open[flight.offset]
         flights.remove(flight)
         if not flights:
             del self._open[flight.offset]
         return not flights
+
+    def _free_keys(self, flight: Flight, left: Collection[int]) -> None:
+        """Free the keys of events that are settled, all but those `left`: the next event of each
+        key is due.
+        """
+        for seq, key in flight.keys.items():
+            if seq in left:
+                continue
+            if self._lines[key]:
+                self.held -= 1
+                self.retry(self._lines[key].popleft(), AT_ONCE)
+            else:
+                del self._lines[key]
+        flight.keys = _keys_of(left, flight)
 
     # --- its state ---
 
@@ -383,3 +437,10 @@ class Deliveries:
             since = [each.since for each in self.consumers if each.flights]
             due = min(due, min(since, default=inf) + timeout_s)
         return due
+
+
+def _keys_of(seqs: Collection[int], flight: Flight) -> Mapping[int, Hashable]:
+    """Return the keys of some events of a flight."""
+    if not flight.keys:
+        return NO_KEYS
+    return {seq: key for seq, key in flight.keys.items() if seq in seqs}

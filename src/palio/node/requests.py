@@ -389,7 +389,11 @@ class RequestHandler:
         before = durability.newest(subject)
         has_lapsed = before is not None and before.is_lapsed
         durable = Durable(subject, session.owner, narrowed, values, lease_s)
-        policy = Policy(request.ack_timeout_s, request.max_attempts, request.group)
+        if request.order_by and not request.group:
+            raise InvalidInput("order_by= orders the events of a group; subscribe with group=True")
+        policy = Policy(
+            *(request.ack_timeout_s, request.max_attempts, request.group, request.order_by)
+        )
         group = durability.here.get(subject)
         if (
             group is not None
@@ -451,6 +455,11 @@ class RequestHandler:
             raise InvalidInput(
                 f"the consumers of the group {group.subject!r} share one filter, "
                 f"{str(group.bound)!r:.200}; subscribe with that, or under another name"
+            )
+        if group.deliveries.policy.order_by != policy.order_by:
+            raise InvalidInput(
+                f"the consumers of the group {group.subject!r} share one order_by=, "
+                f"{group.deliveries.policy.order_by!r}; subscribe with that, or under another name"
             )
         for other in list(group.consumers):
             if other.publisher == session.publisher:  # an earlier session of this process

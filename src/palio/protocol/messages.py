@@ -248,6 +248,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False, omit_defaults=T
     """If durable, the attempts until an event becomes a dead letter; 0 for any number."""
     group: bool = False
     """True if other sessions of the owner may subscribe beside this one; each event is for one."""
+    order_by: str = ""
+    """Of a group, the attribute whose value orders events: those of one value come one by one."""
 
 
 class SubscribeAll(msgspec.Struct, frozen=True, tag=True):
