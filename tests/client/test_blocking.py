@@ -62,7 +62,7 @@ def test_receiving_with_a_timeout_loses_nothing(timeout: float) -> None:
     with palio.SyncBus() as bus:
         sub = bus.subscribe("x >= 0")
         for x in range(20):
-            with pytest.raises(TimeoutError):
+            with pytest.raises(TimeoutError, match="nothing came within"):
                 sub.receive(timeout=timeout)
             bus.publish({"x": x})
             assert sub.receive(timeout=timeout)["x"] == x

@@ -219,7 +219,7 @@ async def test_a_filter_in_any_form(filter: Any) -> None:
     ("filter", "values", "error", "message"),
     [
         ("x = ", {}, ParseError, "line 1, column 5"),
-        ("x = :v", {}, InvalidBinding, "parameter :v has no value; pass v="),
+        ("x = :v", {}, InvalidBinding, "parameter :v has no value; pass {'v': "),
         ("x = :v", {"v": 1, "w": 2}, InvalidBinding, "no parameter :w; it has :v"),
         ("x = :v", {"v": None}, InvalidBinding, ":v"),
         ("x LIKE :v", {"v": 1}, InvalidBinding, ":v"),

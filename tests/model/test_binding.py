@@ -178,7 +178,7 @@ def test_a_comparison_with_another_kind_is_unknown_and_no_error() -> None:
 
 def test_all_variables_need_a_value_to_bind_and_others_do_not_matter() -> None:
     filter = our.fresh("n < :x AND m < :y")
-    with pytest.raises(InvalidBinding, match="pass y=") as caught:
+    with pytest.raises(InvalidBinding, match=r"pass \{'y': ") as caught:
         filter.bind({"x": 1})
     assert caught.value.name == "y"
     assert str(filter.bind({"x": 1, "y": 2, "z": 3})) == "m < 2 AND n < 1"

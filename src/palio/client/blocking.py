@@ -23,7 +23,7 @@ from palio.client.events import Event
 from palio.client.roaming import ConnectionState
 from palio.client.subscriber import Subscriber
 from palio.client.subscribing import BusOptions, ClientOptions
-from palio.client.subscription import Received, Subscription, SubscriptionView
+from palio.client.subscription import Received, Subscription, SubscriptionView, within
 from palio.client.typed import Typed
 from palio.errors import Closed, PalioError
 from palio.model.advertisements import Advertisement
@@ -97,8 +97,7 @@ class Portal:
         self._calls.add(task)
         try:
             # It ends here and not in the caller's thread, where a result could arrive too late.
-            async with asyncio.timeout(seconds):
-                return await work
+            return await within(seconds, work)
         finally:
             self._calls.discard(task)
 

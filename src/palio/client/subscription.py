@@ -254,7 +254,7 @@ class Subscription(SubscriptionView, Generic[Received]):
         An event that arrives at the timeout is not lost: the next call returns it.
         """
         self._before_receive()
-        return await _within(timeout, self._received())
+        return await within(timeout, self._received())
 
     async def _received(self) -> Received:
         registration = self._registration
@@ -315,7 +315,7 @@ class Subscription(SubscriptionView, Generic[Received]):
         A batch that arrives at the timeout is not lost: the next call returns it.
         """
         self._before_receive()
-        _, batch = await _within(timeout, self._queue.take_batch())
+        _, batch = await within(timeout, self._queue.take_batch())
         return batch
 
     async def to_arrow(self, timeout: float = 0.0) -> pa.Table:  # noqa: ASYNC109  # as `receive`
@@ -340,16 +340,19 @@ class Subscription(SubscriptionView, Generic[Received]):
         await self.unsubscribe()
 
 
-async def _within(seconds: float | None, taking: Coroutine[Any, Any, Taken]) -> Taken:
-    """Await an event or batch of a queue, with a time limit if one is given.
+async def within(seconds: float | None, taking: Coroutine[Any, Any, Taken]) -> Taken:
+    """Await an event or batch of a queue; `TimeoutError` at a time limit, if one is given.
 
     Without a limit no event loop is needed: `SyncSubscription` empties the queue of a closed bus
     without one.
     """
     if seconds is None:
         return await taking
-    async with asyncio.timeout(seconds):
-        return await taking
+    try:
+        async with asyncio.timeout(seconds):
+            return await taking
+    except TimeoutError:
+        raise TimeoutError(f"nothing came within {seconds:g} s") from None
 
 
 async def _confirmed(reply: PendingReply, roll_back: Callable[[], None]) -> None:

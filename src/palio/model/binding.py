@@ -70,7 +70,7 @@ def _bound(name: str, values: Bindings) -> Any:
 
 def unbound(name: str) -> InvalidBinding:
     """The error for a variable without a value."""
-    return InvalidBinding(f"parameter :{name} has no value; pass {name}=...", name=name)
+    return InvalidBinding(f"parameter :{name} has no value; pass {{{name!r}: ...}}", name=name)
 
 
 def usable(name: str, value: object) -> Value:
