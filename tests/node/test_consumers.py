@@ -10,6 +10,8 @@ import pytest
 from palio.client.connection import Client
 from palio.client.subscription import Subscription
 from palio.errors import InvalidInput
+from palio.node.limits import BLOCKED_S, GROUP_PREFETCH
+from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Acknowledge, Nack
 from palio.testing import Network
 from tests.client.helpers import drain
@@ -192,3 +194,73 @@ async def test_a_wild_acknowledgement_or_rejection_does_nothing() -> None:
             table.report(outcome)
         await put(bob, 1)
         assert await take(mine, 1) == [(1, 1)]
+
+
+# --- a full window ---
+
+
+def is_blocked(subscription: Subscription) -> bool:
+    """Asked anew: mypy takes a property for a constant."""
+    return subscription.is_blocked
+
+
+@in_virtual_time
+async def test_a_backlog_that_waits_for_acknowledgements_is_reported_until_one_comes() -> None:
+    async with Network() as net:
+        bob = await net.connect("b1", name="bob")
+        mine = await bob.subscribe("EXISTS x", durable_name="mine", ack="manual", group=True)
+        await put(bob, *range(GROUP_PREFETCH))
+        await take(mine, GROUP_PREFETCH)
+        await asyncio.sleep(2 * BLOCKED_S)
+        assert not is_blocked(mine), "nothing waits"
+        await put(bob, 100)
+        await asyncio.sleep(BLOCKED_S - 1.0)
+        assert not is_blocked(mine), "not for long"
+        await asyncio.sleep(2.0)
+        assert is_blocked(mine)
+        assert net.node("b1").status()["blocked"] == 1
+        (report,) = [each for _, each in net.reports if each.event == "delivery_blocked"]
+        assert report.details == {"subscription": "bob/mine", "waiting": 17, "consumers": 1}
+        mine.ack()
+        assert await take(mine, 1) == [(100, 1)]
+        assert not is_blocked(mine)
+        assert net.node("b1").status()["blocked"] == 0
+
+
+@in_virtual_time
+async def test_who_joins_learns_that_all_wait_for_one_key_and_a_new_session_asks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("palio.node.consumers.MAX_HELD_EVENTS", 1)
+    async with Network() as net:
+        ann = await net.connect("b1")
+        options: Any = {"durable_name": "mine", "group": True, "order_by": "key"}
+        one, other = [await net.connect("b1", name="bob") for _ in range(2)]
+        first = await one.subscribe("EXISTS key", **options)
+        for _ in range(3):
+            await ann.publish({"key": "a"}, durable=True)
+        await first.receive()
+        await asyncio.sleep(BLOCKED_S + 1.0)
+        second = await other.subscribe("EXISTS key", **options)
+        await asyncio.sleep(0.1)
+        assert is_blocked(first)
+        assert is_blocked(second)
+        await one.close()
+        await second.receive()
+        assert not is_blocked(second)
+
+
+@in_virtual_time
+async def test_a_single_consumer_is_blocked_by_a_window_of_bytes() -> None:
+    async with Network() as net:
+        bob = await net.connect("b1", name="bob")
+        mine = await bob.subscribe("EXISTS x", durable_name="mine", ack="manual")
+        for x in range(WINDOW_BYTES // 500_000 + 2):
+            await bob.publish({"x": x, "text": "x" * 500_000}, durable=True)
+        await asyncio.sleep(BLOCKED_S + 1.0)
+        assert is_blocked(mine)
+        while mine.pending:
+            await mine.receive()
+        mine.ack()
+        await asyncio.sleep(1.0)
+        assert not is_blocked(mine)

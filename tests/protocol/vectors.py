@@ -29,6 +29,7 @@ from palio.protocol.messages import (
     Answer,
     Apply,
     Assembled,
+    Blocked,
     Bookmarked,
     Bye,
     Cancel,
@@ -165,6 +166,7 @@ BROKER: Final[dict[str, list[Message]]] = {
     ],
     "losses and ends": [
         Gaps((Gap("ann/1", 1, 5, 4), Gap("*", 0, 0, 0, key=2, reason="b2 was down"))),
+        Blocked(2, is_blocked=True),
         Bookmarked(2, b"\x01"),
         Withdrawn((1,)),
         Ended((1, 2), Failure("NotPermitted", "the grant has changed")),

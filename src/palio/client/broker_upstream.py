@@ -30,6 +30,7 @@ from palio.protocol.messages import (
     Advertise,
     Answer,
     Assembled,
+    Blocked,
     Cancel,
     Deliver,
     Hello,
@@ -223,6 +224,12 @@ class BrokerUpstream(Roaming):
         registration = self.dispatcher.get(key)
         if registration is not None:
             registration.bookmarked(bookmark)
+
+    def blocked(self, message: Blocked) -> None:
+        """Note whether events wait at the broker."""
+        registration = self.dispatcher.get(message.key)
+        if registration is not None:
+            registration.is_blocked = message.is_blocked
 
     def lose(self, gaps: Sequence[messages.Gap]) -> None:
         """Events that the broker dropped because this client fell behind, or that may have been

@@ -95,6 +95,7 @@ class Registration:
         self.left = options.max_events
         """How many events more it receives; None for any number."""
         self.read = options.read
+        self.is_blocked = False
         self.invalid = 0
         self.expired = 0
         self.spurious = 0
@@ -286,6 +287,7 @@ class Registration:
 
     def renew(self) -> None:
         """Expect the redelivery of unacked events, as the session is lost."""
+        self.is_blocked = False
         receipts = None if self.assembling is None else self.assembling.receipts
         (receipts or self.receipts).renew()
 

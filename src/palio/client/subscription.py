@@ -81,6 +81,13 @@ class SubscriptionView:
         return self._registration.closed
 
     @property
+    def is_blocked(self) -> bool:
+        """True if more events wait at the broker until some of those received are acknowledged: its
+        window of a durable subscription has been full for ten seconds.
+        """
+        return self._registration.is_blocked
+
+    @property
     def pending(self) -> int:
         """Events in its queue."""
         return self._registration.queue.waiting

@@ -150,6 +150,7 @@ class AdminQueries:
             "custody_entries": events.queues.entries,
             "custody_waiting": {name: len(events.backlog(name)) for name in core.durability.here},
             "custody_carried": events.queues.carried,
+            "blocked": sum(each.is_blocked for each in core.durability.here.values()),
             "redelivered": core.consumers.redelivered,
             "dead_letters": core.consumers.dead_letters,
             "rejections": dict(core.rate_limited_log.totals),

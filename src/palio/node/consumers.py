@@ -22,13 +22,13 @@ from palio.node.core import Callbacks, Core
 from palio.node.dead_letters import dead_letter, letters_of
 from palio.node.deliveries import AT_ONCE, NO_KEYS, Flight
 from palio.node.durability import packed
-from palio.node.limits import GROUP_PREFETCH, MAX_HELD_EVENTS
+from palio.node.limits import BLOCKED_S, GROUP_PREFETCH, MAX_HELD_EVENTS
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import Delivery
 from palio.node.sessions import Durable, Session, SessionConsumer
 from palio.protocol.failures import failure
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Acknowledge, Deliver, Ended, Nack, Parcel, unpack_mask
+from palio.protocol.messages import Acknowledge, Blocked, Deliver, Ended, Nack, Parcel, unpack_mask
 
 BURY_AGAIN_S: Final = 1.0
 """The time until an event is tried again whose dead letter the disk refused: that of the disk."""
@@ -55,6 +55,8 @@ class Consumers:
         durable.consumers[session] = consumer
         durable.deliveries.join(consumer)
         session.durables[key] = durable
+        if durable.is_blocked:
+            session.send(core.out, Blocked(key, is_blocked=True))
         if len(durable.consumers) == 1:
             core.by_peer[durable.peer] = (session, key)
             core.route(core.router.attach(durable.peer))
@@ -87,6 +89,7 @@ class Consumers:
             core.by_peer[durable.peer] = (other, heir.key)
             self.pump(durable)
             return
+        durable.stuck_at, durable.is_blocked = inf, False
         durable.disconnected_at = core.at.now
         del core.by_peer[durable.peer]
         core.route(core.router.detach(durable.peer))
@@ -115,13 +118,49 @@ class Consumers:
                 deliveries.forget(now, flight)  # its entry has left the queue
             else:
                 self._send(durable, consumer, delivery, flight)
+        self._note_progress(durable)
         self._set_alarm(durable)
+
+    def _note_progress(self, durable: Durable) -> None:
+        """Report a backlog that waits for acks for long, and its end."""
+        core, now = self._core, self._core.at.now
+        if not self._is_stuck(durable):
+            durable.stuck_at = inf
+        elif durable.stuck_at == inf:
+            durable.stuck_at = now
+        is_blocked = durable.stuck_at + BLOCKED_S <= now
+        if is_blocked == durable.is_blocked:
+            return
+        durable.is_blocked = is_blocked
+        for session, consumer in durable.consumers.items():
+            session.send(core.out, Blocked(consumer.key, is_blocked))
+        if is_blocked:
+            core.report(
+                "warning",
+                "delivery_blocked",
+                subscription=durable.subject,
+                waiting=len(core.durability.events.backlog(durable.subject)),
+                consumers=len(durable.consumers),
+            )
+
+    def _is_stuck(self, durable: Durable) -> bool:
+        """Return whether an entry waits, and no ack has made room for it."""
+        deliveries = durable.deliveries
+        if durable.claim is None or not durable.consumers:
+            return False
+        has_returned = deliveries.next_returned(self._core.at.now) is not None
+        is_full = all(not _has_window(durable, consumer) for consumer in durable.consumers.values())
+        if not is_full and (has_returned or deliveries.held < MAX_HELD_EVENTS):
+            return False
+        backlog = self._core.durability.events.backlog(durable.subject)
+        return has_returned or backlog.next(deliveries.sent) is not None
 
     def _send(
         self, durable: Durable, consumer: SessionConsumer, delivery: Delivery, flight: Flight
     ) -> None:
         core, session, offset = self._core, consumer.session, delivery.offset
         self.redelivered += bool(flight.had) or flight.attempt > 1
+        durable.stuck_at = inf
         durable.deliveries.send(core.at.now, consumer, flight, delivery.parcel.held_bytes)
         if len(durable.consumers) > 1:  # now it is the turn of the others
             durable.consumers[session] = durable.consumers.pop(session)
@@ -245,6 +284,8 @@ class Consumers:
 
     def _set_alarm(self, durable: Durable) -> None:
         at = durable.deliveries.wake_at(self._core.at.now)
+        if not durable.is_blocked:
+            at = min(at, durable.stuck_at + BLOCKED_S)
         if at < durable.alarm_at:
             durable.alarm_at = at
             heappush(self._alarms, (at, next(self._counter), durable))
@@ -292,14 +333,19 @@ def _free_consumer(durable: Durable) -> SessionConsumer | None:
     these the one whose turn it is; a late one only if there is no other.
     """
     free = []
-    is_group = durable.deliveries.policy.is_group
     for session, consumer in durable.consumers.items():
-        most = 1 if consumer.is_late else GROUP_PREFETCH
         if session.link is None or not session.has_room:
             session.stalled[durable] = None  # it continues once the session has room
-        elif consumer.in_flight < WINDOW_BYTES and (not is_group or len(consumer.flights) < most):
+        elif _has_window(durable, consumer):
             free.append(consumer)  # else its next acknowledgement resumes it
     return min(free, key=_load, default=None)
+
+
+def _has_window(durable: Durable, consumer: SessionConsumer) -> bool:
+    """Return whether a consumer may be sent more before it acknowledges."""
+    most = 1 if consumer.is_late else GROUP_PREFETCH
+    is_group = durable.deliveries.policy.is_group
+    return consumer.in_flight < WINDOW_BYTES and (not is_group or len(consumer.flights) < most)
 
 
 def _load(consumer: SessionConsumer) -> tuple[bool, int]:

@@ -148,6 +148,10 @@ GROUP_PREFETCH: Final = 16
 """Entries without an ack that one consumer of a group has. Few, so that a slow consumer keeps few
 from the others; a round trip of 1 ms still allows it 16,000 a second."""
 
+BLOCKED_S: Final = 10.0
+"""How long no consumer of a durable subscription with a backlog may acknowledge anything until that
+is reported: the time of slow work, well below that of a human who wonders."""
+
 MAX_HELD_EVENTS: Final = 10_000
 """Events of an ordered group that wait behind open ones of their keys, some megabytes. Beyond, the
 group waits as a whole: one key that fails for long must not fill the memory."""

@@ -545,6 +545,10 @@ class Durable:
         self.alarm_at = inf
         """When its deadlines and delays are looked at again."""
         self.disconnected_at = 0.0
+        self.stuck_at = inf
+        """Since when its backlog waits for acks."""
+        self.is_blocked = False
+        """True if it has done so for long, and its consumers know."""
         self.session_epoch = NO_SESSION_EPOCH
         """The session of its owner that subscribed or resumed it."""
         self.claim: Claim | None = None

@@ -27,6 +27,7 @@ from palio.protocol.messages import (
     Accepted,
     Answer,
     Assembled,
+    Blocked,
     Bookmarked,
     Deliver,
     Done,
@@ -72,6 +73,9 @@ class Application:
 
     def bookmarked(self, key: int, bookmark: bytes) -> None:
         """Take the progress of a resumed durable subscription, ahead of its first event."""
+
+    def blocked(self, message: Blocked) -> None:
+        """Note whether entries of a durable subscription wait for acks of those delivered."""
 
     def lose(self, gaps: Sequence[Gap]) -> None:
         """Report lost events: the broker dropped them, or they may be lost."""
@@ -132,6 +136,7 @@ class ClientCore:
             Answer: self._answered,
             Gaps: self._lost_events,
             Bookmarked: self._bookmarked,
+            Blocked: self._blocked,
             Withdrawn: self._withdrawn,
             Ended: self._ended,
             Redirect: self._redirected,
@@ -299,6 +304,10 @@ class ClientCore:
     def _bookmarked(self, session: ClientSession, message: Bookmarked) -> None:
         if session is self.session:
             self._application.bookmarked(message.key, message.bookmark)
+
+    def _blocked(self, session: ClientSession, message: Blocked) -> None:
+        if session is self.session:
+            self._application.blocked(message)
 
     def _withdrawn(self, session: ClientSession, message: Withdrawn) -> None:
         if session is self.session:

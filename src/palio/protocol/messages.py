@@ -52,6 +52,7 @@ __all__ = [
     "Answer",
     "Apply",
     "Assembled",
+    "Blocked",
     "Bookmark",
     "Bookmarked",
     "Bye",
@@ -514,6 +515,15 @@ class Assembled(msgspec.Struct, frozen=True, tag=True):
         return Gap(last.publisher, last.seq, last.seq, 1, self.key)
 
 
+class Blocked(msgspec.Struct, frozen=True, tag=True):
+    """Report that entries of a durable subscription wait for acks of those delivered, or do no
+    longer.
+    """
+
+    key: Number
+    is_blocked: bool
+
+
 class Bookmarked(msgspec.Struct, frozen=True, tag=True):
     """Return the bookmark of a resumed durable subscription, ahead of its first event."""
 
@@ -846,6 +856,7 @@ Message: TypeAlias = (
     | Deliver
     | Assembled
     | Gaps
+    | Blocked
     | Bookmarked
     | Withdrawn
     | Redirect

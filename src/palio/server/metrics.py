@@ -120,6 +120,11 @@ METRICS: Final = (
             "durable_subscriptions",
             "Durable subscriptions whose home is this broker",
         ),
+        (
+            "blocked",
+            "durable_subscriptions_blocked",
+            "Durable subscriptions with a backlog that has waited for acks for 10 s",
+        ),
         ("patterns", "patterns", "Patterns that clients and peers have asked of this broker"),
         ("queued_bytes", "queued_bytes", "Bytes queued for slow receivers"),
         (
