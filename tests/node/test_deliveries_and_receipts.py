@@ -42,11 +42,17 @@ class Client:
         self.open += [(seq, self.receipts.make(entry, 1, seq)) for seq in fresh]
 
 
+def key_of(seq: int) -> int | None:
+    """The key of an event in an ordered group: every second one has none."""
+    return seq % 4 if seq % 2 else None
+
+
 class Storm:
     """One durable subscription, and the clients of its group."""
 
-    def __init__(self, seed: int, clients: int) -> None:
+    def __init__(self, seed: int, clients: int, *, is_ordered: bool = False) -> None:
         self.random = random.Random(seed)
+        self.is_ordered = is_ordered
         self.home = Deliveries()
         self.home.policy = Policy(is_group=clients > 1)
         self.entries: dict[int, tuple[int, ...]] = {}
@@ -86,8 +92,11 @@ class Storm:
         if flight is None:
             if self.home.sent == ENTRIES:
                 return
-            flight = self.home.begin(self.home.sent + 1)
-            assert flight is not None
+            offset = self.home.sent + 1
+            keys = {seq: key_of(seq) for seq in self.entries[offset]} if self.is_ordered else {}
+            flight = self.home.begin(offset, keys)
+            if flight is None:
+                return
         self.home.send(0.0, client.consumer, flight, 1)
         seqs = self._events_of(flight)
         client.down.append((flight.offset, seqs, flight.attempt, flight.is_part))
@@ -109,15 +118,20 @@ class Storm:
         if self.random.random() < 0.3:
             receipt.reject(0.0, "")
         else:
-            self.handled[seq] += 1
-            receipt.give()
+            self._done(seq, receipt)
+
+    def _done(self, seq: int, receipt: Receipt) -> None:
+        if self.is_ordered:
+            earlier = [each for those in self.entries.values() for each in those if each < seq]
+            same = {each for each in earlier if key_of(each) == key_of(seq) is not None}
+            assert same <= self.handled.keys(), f"{seq} is handled before {same}"
+        self.handled[seq] += 1
+        receipt.give()
 
     def finish(self, client: Client) -> None:
         """Its application is done with all that it has."""
         while client.open:
-            seq, receipt = client.open.pop()
-            self.handled[seq] += 1
-            receipt.give()
+            self._done(*client.open.pop(0))
 
     def arrive(self, client: Client) -> None:
         """What a client has sent comes to the home."""
@@ -166,11 +180,11 @@ class Storm:
         self.home.join(fresh.consumer)
 
 
-@pytest.mark.parametrize("clients", [1, 2, 3])
-def test_what_is_acknowledged_was_handled_and_all_of_it_is(clients: int) -> None:
+@pytest.mark.parametrize(("clients", "is_ordered"), [(1, False), (2, False), (3, False), (3, True)])
+def test_what_is_acknowledged_was_handled_and_all_of_it_is(clients: int, is_ordered: bool) -> None:
     for seed in range(STORMS):
         try:
-            Storm(seed, clients).run()
+            Storm(seed, clients, is_ordered=is_ordered).run()
         except AssertionError as error:
-            error.add_note(f"Storm({seed}, {clients}).run()")
+            error.add_note(f"Storm({seed}, {clients}, is_ordered={is_ordered}).run()")
             raise
