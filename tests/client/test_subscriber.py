@@ -4,17 +4,18 @@ import asyncio
 import dataclasses
 import threading
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pytest
 
 import palio
-from palio.client.delivery_queue import MAX_QUEUE_SIZE
+from palio.client.connection import Client
+from palio.client.delivery_queue import MAX_QUEUE_SIZE, DeliveryQueue
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import Event
 from palio.client.registration import Registration, SubscriptionOptions
-from palio.client.subscriber import Attached
+from palio.client.subscriber import RETRY_FIRST_S, Attached
+from palio.client.subscribing import DurablePolicy
 from palio.client.upstream import PendingReply
 from palio.errors import (
     Closed,
@@ -29,10 +30,15 @@ from palio.errors import (
     Unreachable,
 )
 from palio.matching.reference import Reference
+from palio.model.filters import Filter
+from palio.model.patterns import Pattern
+from palio.model.values import Bindings
 from palio.testing import Network
 from tests.client.helpers import seqs, turns
 from tests.client.recording import Recording
 from tests.client.test_registration import Choosy
+from tests.client.virtual import in_virtual_time
+from tests.node.test_consumers import kept
 
 
 def heard_by(subscriber: palio.Subscriber) -> list[Registration]:
@@ -401,7 +407,12 @@ async def test_an_assignment_that_one_filter_refuses_changes_none() -> None:
 async def test_an_assignment_that_the_broker_refuses_is_taken_back(error: PalioError) -> None:
     upstream, range_ = Recording(), Range()
     dispatcher = Dispatcher(upstream, Reference())
-    register = partial(dispatcher.register, options=SubscriptionOptions())
+
+    def register(
+        filter: Filter | Pattern, values: Bindings, queue: DeliveryQueue, durable: DurablePolicy
+    ) -> Registration:
+        return dispatcher.register(filter, values, queue, SubscriptionOptions(durable=durable))
+
     attached = range_._attached = Attached(range_, register, palio.Bus().publish)
     answers = [asyncio.get_running_loop().create_future() for _ in range(2)]
     for answer, high in zip(answers, (20, 30), strict=True):
@@ -831,3 +842,114 @@ def test_what_is_no_declaration_of_an_event_is_refused() -> None:
         palio.event(palio.on("price > 1")(heard))
     with pytest.raises(InvalidFilter, match="two methods"):
         palio.on("price > 1")(palio.event(sent))
+
+
+# --- durable handlers ---
+
+
+class Packer(palio.Subscriber):
+    """Packs orders; an odd one fails at first, and 13 for ever."""
+
+    def __init__(self) -> None:
+        self.packed: list[tuple[int, int]] = []
+        self.failures: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    @palio.on("EXISTS order", durable_name="orders", group=True, max_attempts=3)
+    async def pack(self, order: int, event: Event) -> None:
+        await self.gate.wait()
+        if order == 13 or (order % 2 and event.attempt == 1):
+            raise LookupError(f"no box for {order}")
+        self.packed.append((order, event.attempt))
+
+    def failed(self, handler: str, event: Event, error: HandlerFailed) -> None:
+        del handler, event
+        self.failures.append(str(error))
+
+
+async def order(client: Client, *numbers: int) -> None:
+    for number in numbers:
+        await client.publish({"order": number}, durable=True)
+
+
+@in_virtual_time
+async def test_a_durable_handler_acknowledges_by_returning_and_rejects_by_raising() -> None:
+    async with Network() as net:
+        ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
+        failed = await ann.subscribe("EXISTS dead_letter", durable_name="failed")
+        packer = await bob.attach(Packer())
+        await order(ann, 1, 2, 13)
+        await asyncio.sleep(RETRY_FIRST_S - 0.1)
+        assert packer.packed == [(2, 1)]
+        await asyncio.sleep(0.2)
+        assert packer.packed == [(2, 1), (1, 2)]
+        letter = await failed.receive(2 * RETRY_FIRST_S + 0.2)
+        assert letter["dead_letter_reason"] == "LookupError: no box for 13"
+        assert packer.failures[0] == "Packer.pack raised LookupError: no box for 1"
+        assert await kept(net, "b1", "bob/orders") == 0
+
+
+@pytest.mark.parametrize("how", ["detach", "cancel", "close"])
+@in_virtual_time
+async def test_a_durable_handler_gives_back_what_it_did_not_handle(how: str) -> None:
+    async with Network() as net:
+        ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
+        packer = await bob.attach(Packer())
+        packer.gate.clear()
+        await order(ann, 2, 4, 6)
+        await turns(50)
+        assert packer._attached is not None
+        if how == "cancel":
+            packer._attached.task.cancel()
+            with suppress(asyncio.CancelledError):
+                await packer._attached.task
+        else:
+            leaving = asyncio.ensure_future(bob.detach(packer) if how == "detach" else bob.close())
+            await turns(50)
+            packer.gate.set()
+            await leaving
+        handled = {"detach": [(2, 1)], "cancel": [], "close": [(2, 1), (4, 1), (6, 1)]}[how]
+        assert packer.packed == handled
+        assert await kept(net, "b1", "bob/orders") == 3 - len(handled)
+        if how != "close":
+            other = await (await net.connect("b1", name="bob")).attach(Packer())
+            await asyncio.sleep(1.0)
+            assert {number for number, _ in other.packed} == {2, 4, 6} - {n for n, _ in handled}
+
+
+@in_virtual_time
+async def test_a_durable_handler_moves_to_its_group() -> None:
+    async with Network("line:2") as net:
+        one, other = [await net.connect(broker, name="bob") for broker in ("b1", "b2")]
+        await one.attach(Packer())
+        await one.settled()
+        packer = await other.attach(Packer())
+        assert other.broker == "b1"
+        await order(one, 2, 4)
+        await asyncio.sleep(1.0)
+        assert len(packer.packed) == 1
+
+
+async def test_what_is_durable_at_no_bus_and_of_no_pattern() -> None:
+    async with palio.Bus() as bus:
+        with pytest.raises(InvalidInput, match="durable_name='orders' is for brokers: a bus keeps"):
+            await bus.attach(Packer())
+    with pytest.raises(InvalidFilter, match="a durable handler is for a filter"):
+        palio.on("a = 1 THEN b = 1", durable_name="orders")
+    with pytest.raises(InvalidInput, match="group= is for durable subscriptions"):
+        palio.on("a = 1", group=True)
+
+
+@in_virtual_time
+async def test_two_handlers_have_two_durable_names() -> None:
+    class Twice(palio.Subscriber):
+        @palio.on("a = 1", durable_name="mine")
+        def one(self) -> None: ...
+
+        @palio.on("b = 1", durable_name="mine")
+        def two(self) -> None: ...
+
+    async with Network() as net:
+        with pytest.raises(InvalidInput, match="subscribed to the durable name 'mine' already"):
+            await (await net.connect("b1")).attach(Twice())

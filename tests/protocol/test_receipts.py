@@ -231,3 +231,13 @@ def test_what_is_not_durable_has_nothing_to_acknowledge() -> None:
     NO_RECEIPTS.finish()
     with pytest.raises(AssertionError, match="not durable"):
         came(NO_RECEIPTS, 1, "p", numbers(1), 0)
+
+
+def test_what_the_consumer_deals_with_one_by_one_is_not_remembered() -> None:
+    said, receipts = outcomes()
+    for number in range(1, 100):
+        receipt = receipts.make(came(receipts, number, "p", numbers(number), 1))
+        receipts.take(receipt)
+        receipt.give()
+    assert len(said) == 99
+    assert len(receipts._taken) == 1

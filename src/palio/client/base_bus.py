@@ -11,7 +11,6 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar
 
 from palio.client.deadlines import TIMEOUT_S, check_timeout
@@ -22,6 +21,7 @@ from palio.client.outgoing import Publishable, as_event
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
 from palio.client.subscribing import (
+    DurablePolicy,
     as_filter,
     check_max_events,
     check_on_gap,
@@ -200,17 +200,32 @@ class BaseBus(Generic[AnyUpstream]):
         self._check_open()
         if not isinstance(subscriber, Subscriber):
             raise InvalidInput(_not_a_subscriber(subscriber))
-        options = SubscriptionOptions(reorder_timeout=self._reorder_timeout)
-        register = partial(self._dispatcher.register, options=options)
-        attached = Attached(subscriber, register, self.publish)
+        attached = Attached(subscriber, self._register_handler, self.publish)
         self._attached[id(subscriber)] = attached
         attached.task.add_done_callback(lambda _: self._forget(id(subscriber), attached))
         try:
             await _all_replies([registration.announce() for registration in attached.registrations])
         except BaseException:
             attached.task.cancel()
+            await asyncio.wait([attached.task])
             raise
         return subscriber
+
+    def _register_handler(
+        self,
+        filter: Filter | Pattern,
+        values: Bindings,
+        queue: DeliveryQueue,
+        durable: DurablePolicy,
+    ) -> Registration:
+        if durable.name:
+            self._check_unused(durable.name)
+        options = SubscriptionOptions(reorder_timeout=self._reorder_timeout, durable=durable)
+        return self._dispatcher.register(filter, values, queue, options)
+
+    @abstractmethod
+    def _check_unused(self, durable_name: str) -> None:
+        """Refuse a durable subscription that this object cannot have."""
 
     def _forget(self, subscriber: int, attached: Attached) -> None:
         if self._attached.get(subscriber) is attached:

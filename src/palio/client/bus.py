@@ -114,6 +114,9 @@ class Bus(BaseBus[Upstream]):
         registration, reply = self._register(parsed, given_params(params), queue_size, options)
         return await self._in_force(registration, reply, replace_covered=replace_covered)
 
+    def _check_unused(self, durable_name: str) -> None:
+        raise InvalidInput(f"durable_name={durable_name!r} is for brokers: {_NOTHING_KEPT}")
+
     async def publish(
         self,
         events: Publishable,

@@ -24,7 +24,7 @@ from types import EllipsisType
 from typing import Any, Final, Literal, Self, Unpack, overload
 
 from palio.client.admin import Admin
-from palio.client.base_bus import BaseBus
+from palio.client.base_bus import AnySubscriber, BaseBus
 from palio.client.broker_upstream import BrokerUpstream, Lifetimes
 from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE, now
@@ -466,6 +466,18 @@ class Client(BaseBus[BrokerUpstream]):
         if offer_timeout is not None:
             await self._lifetimes.begin(registration, offer_timeout)
         return subscription
+
+    async def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
+        """Subscribe every `@on` handler of a subscriber, and run it for each event received. If the
+        group of a durable one is at another broker, this client moves there.
+        """
+        try:
+            return await super().attach(subscriber)
+        except GroupElsewhere as error:
+            if not error.url:
+                raise
+            await self.move(error.url)
+            return await super().attach(subscriber)
 
     def _check_unused(self, durable_name: str) -> None:
         if any(registration.durable == durable_name for registration in self._dispatcher):

@@ -28,7 +28,18 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from palio.client.delivery_queue import (
     DEFAULT_QUEUE_SIZE,
@@ -38,7 +49,7 @@ from palio.client.delivery_queue import (
 )
 from palio.client.events import Event, PublishReceipt
 from palio.client.registration import Registration
-from palio.client.subscribing import as_filter
+from palio.client.subscribing import DurableOptions, DurablePolicy, as_filter, check_durable
 from palio.client.typed import EVENT, Reader, argument_readers
 from palio.client.upstream import PendingReply, log_refusal
 from palio.errors import (
@@ -97,10 +108,15 @@ class Handler:
     """A method with a filter, and how its arguments come from an event."""
 
     def __init__(
-        self, filter: Filter | Pattern, function: Callable[..., Any], queue_size: int
+        self,
+        filter: Filter | Pattern,
+        function: Callable[..., Any],
+        queue_size: int,
+        durable: DurablePolicy,
     ) -> None:
         self.function = function
         self.queue_size = queue_size
+        self.durable = durable
         self.arguments, required = _arguments(function)
         self.what = _requiring(filter, required)
         self.narrowing = sorted({*required} - _attributes(filter))
@@ -129,7 +145,10 @@ class Handler:
 
 
 def on(
-    filter: str | Filter | Pattern, *, queue_size: int = DEFAULT_QUEUE_SIZE
+    filter: str | Filter | Pattern,
+    *,
+    queue_size: int = DEFAULT_QUEUE_SIZE,
+    **durable: Unpack[DurableOptions],
 ) -> Callable[[AnyHandler], AnyHandler]:
     """Make a method the handler of what matches a filter.
 
@@ -140,8 +159,19 @@ def on(
     attributes of the last event of the sequence.
 
     Events for all handlers of a subscriber wait in one queue, as long as the largest `queue_size`.
+
+    With `durable_name` the handler has a durable subscription, with the options of
+    `Client.subscribe`. An event is acknowledged when the method returns. If the method raises, the
+    event is rejected with the error as its reason, and delivered again after a growing delay; it
+    may itself call `event.nack` before. An event whose handler is cancelled is given back.
     """
     parsed = as_filter(filter, "@on")
+    policy = check_durable(**durable)
+    if policy.name and isinstance(parsed, Pattern):
+        raise InvalidFilter(
+            "a durable handler is for a filter, as occurrences of patterns cannot be rejected; "
+            "iterate over a durable subscription to the pattern"
+        )
     check_queue_size(queue_size)
 
     def mark(function: AnyHandler) -> AnyHandler:
@@ -154,7 +184,7 @@ def on(
             raise InvalidFilter(f"{name} has @event and @on; publish and receive by two methods")
         if before is not None and hasattr(before.get(name), _MARK):
             raise InvalidFilter(f"two handlers are called {name}; give each a name of its own")
-        function.__palio_handler__ = Handler(parsed, function, queue_size)  # type: ignore[attr-defined]  # a mark
+        function.__palio_handler__ = Handler(parsed, function, queue_size, policy)  # type: ignore[attr-defined]  # a mark
         return function
 
     return mark
@@ -299,8 +329,16 @@ class Subscriber:
             attached.update(values)
 
 
-Register: TypeAlias = Callable[[Filter | Pattern, Bindings, DeliveryQueue], Registration]
+Register: TypeAlias = Callable[
+    [Filter | Pattern, Bindings, DeliveryQueue, DurablePolicy], Registration
+]
 """Queues what matches a filter from now on."""
+
+RETRY_FIRST_S: Final = 1.0
+"""The delay of an event whose durable handler raised; it doubles with each attempt."""
+
+RETRY_LAST_S: Final = 60.0
+"""The longest such delay: a service that is back finds its events soon."""
 
 Publish: TypeAlias = Callable[..., Coroutine[Any, Any, PublishReceipt]]
 """`publish` of a bus or a client."""
@@ -322,6 +360,7 @@ class Attached:
         if before is not None and not before.task.done():
             raise InvalidFilter(f"{subscriber!r} is attached already; detach it first")
         self.publish = publish
+        self._is_running = self._is_stopping = False
         self._subscriber = subscriber
         self._warn_of_doubts(handlers)
         self._queue = DeliveryQueue(
@@ -333,14 +372,15 @@ class Attached:
         try:
             for handler in handlers:
                 values = {name: self._value_of(name) for name in handler.what.variables}
-                self._add(handler, register(handler.what, values, self._queue))
+                self._add(handler, register(handler.what, values, self._queue, handler.durable))
         except BaseException:
             self.stop()
             raise
         subscriber._attached = self
+        self._is_running = True
         self.task = asyncio.get_running_loop().create_task(self._run())
         # A task may end by being cancelled, before it began even: nothing is to be left behind.
-        self.task.add_done_callback(lambda _: self.stop())
+        self.task.add_done_callback(lambda _: self._ended())
 
     def _add(self, handler: Handler, registration: Registration) -> None:
         self.registrations.append(registration)
@@ -437,11 +477,18 @@ class Attached:
             logger.exception("refused() of %r raised", self._subscriber)
 
     def stop(self) -> None:
-        """Unsubscribe; handlers still process their backlog."""
+        """Unsubscribe; handlers still process their backlog. Durable ones only finish the event
+        that they have, and unsubscribe then, which gives the others back.
+        """
+        self._is_stopping = True
         for registration in self.registrations:
-            registration.abandon()
-        if not self.registrations:
-            self._queue.close()
+            if not (registration.durable and self._is_running):
+                registration.abandon()
+        self._queue.close()
+
+    def _ended(self) -> None:
+        self._is_running = False
+        self.stop()
 
     async def _run(self) -> None:
         while True:
@@ -449,7 +496,8 @@ class Attached:
                 consumer, event = await self._queue.take_event()
             except Closed:
                 return
-            await self._handle(self._handlers[consumer], event)
+            if event.receipt is None or not self._is_stopping:
+                await self._handle(self._handlers[consumer], event)
 
     async def _handle(self, handler: Handler, event: Event) -> None:
         """Run a handler; what it raises goes to `failed` and ends there."""
@@ -457,6 +505,7 @@ class Attached:
             result = handler.call(self._subscriber, event)
             if inspect.isawaitable(result):
                 await result
+            event.ack()
             return
         except (Exception, asyncio.CancelledError, GeneratorExit) as error:
             if isinstance(error, asyncio.CancelledError) and _is_being_cancelled():
@@ -466,6 +515,9 @@ class Attached:
             name = handler.function.__qualname__
             failure = HandlerFailed(f"{name} raised {type(error).__name__}: {error}")
             failure.__cause__ = error
+            if event.receipt is not None:
+                delay = min(RETRY_LAST_S, RETRY_FIRST_S * 2.0 ** min(event.attempt - 1, 10))
+                event.nack(delay, f"{type(error).__name__}: {error}")
         try:
             self._subscriber.failed(name, event, failure)
         except Exception:  # the application's own code again; later events still count

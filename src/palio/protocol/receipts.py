@@ -88,6 +88,11 @@ class Receipt:
         self._seq = seq
         self.entry = entry
 
+    @property
+    def is_used(self) -> bool:
+        """True if its events were handled or rejected."""
+        return not self._count
+
     def give(self) -> None:
         """Mark these events as handled."""
         count, self._count = self._count, 0
@@ -130,7 +135,7 @@ class Receipts:
         self._last = 0
         self._awaited: dict[tuple[str, int], Entry] = {}
         """By publisher and number, unhandled events that a new session may redeliver."""
-        self._taken: list[Receipt] = []
+        self._taken: deque[Receipt] = deque()
         self._came = DedupWindow()
 
     @property
@@ -194,11 +199,13 @@ class Receipts:
 
     def take(self, receipt: Receipt) -> None:
         """Record that the consumer took events, until `finish` gives their receipts."""
+        while self._taken and self._taken[0].is_used:
+            self._taken.popleft()
         self._taken.append(receipt)
 
     def finish(self) -> None:
         """Give the receipts of all events that the consumer took."""
-        taken, self._taken = self._taken, []
+        taken, self._taken = self._taken, deque()
         for receipt in taken:
             receipt.give()
 
