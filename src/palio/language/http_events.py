@@ -30,6 +30,7 @@ from palio.model.payloads import (
     seen_by_filters,
 )
 
+PLAIN_TYPE: Final = "application/json"
 JSON_TYPE: Final = "application/cloudevents+json"
 BATCH_TYPE: Final = "application/cloudevents-batch+json"
 NATIVE_TYPE: Final = "palio.event"
@@ -92,6 +93,20 @@ def _attributes(document: Any) -> dict[str, Any]:
                 f"the extension {name!r} and the member of the data of that name differ; rename one"
             )
     return event
+
+
+def from_plain(data: Any) -> dict[str, Any]:
+    """The event that a JSON object of attributes is, as if a program had published it.
+
+    >>> from_plain({"symbol": "IBM", "size": {"lots": 2}})["size.lots"]
+    2
+    """
+    if not isinstance(data, Mapping):
+        raise InvalidEvent(f"an event is a JSON object of attributes, not {data!r:.60}")
+    if "specversion" in data:
+        raise InvalidEvent(f"this is a CloudEvent; send it with content-type {JSON_TYPE}")
+    native = {"specversion": "1.0", "id": "1", "source": "/", "type": NATIVE_TYPE}
+    return from_json(native | {"data": data})
 
 
 def from_binary(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -141,3 +142,38 @@ async def test_a_batch_that_is_no_array_is_refused(body: str) -> None:
         answer = await client.post("/events", content=body, headers={"content-type": BATCH_TYPE})
         assert answer.status_code == 400
         assert server.node.status()["published"] == 0
+
+
+async def test_json_objects_are_events_as_a_program_publishes_them(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server, asked(server) as client:
+        wanted = {"filters": [{"palio": "size.lots > 1"}], "config": {"durable": True}}
+        subscribed = await client.post("/subscriptions", json=wanted)
+        path = f"/subscriptions/{subscribed.json()['id']}/batch?wait_s=5"
+        one = await client.post("/events?durable=true", json={"symbol": "IBM", "size": {"lots": 2}})
+        assert (one.status_code, one.json()["accepted"]) == (202, 1)
+        more = await client.post("/events?durable=true", json=[{"x": 1}, {"size": {"lots": 3}}])
+        assert more.json()["accepted"] == 2
+        events = (await client.get(path)).json()["events"]
+        assert [each["type"] for each in events] == ["palio.event"] * len(events)
+        assert events[0]["data"] == {"symbol": "IBM", "size": {"lots": 2}}
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("7", "an event is a JSON object of attributes, not 7"),
+        ("null", "an event is a JSON object of attributes, not None"),
+        ('[{"x": 1}, 7]', "event 1 of the batch: an event is a JSON object"),
+        ('{"specversion": "1.0"}', "send it with content-type application/cloudevents+json"),
+        ('{"$seq": 1}', "$seq"),
+        ('{"x": ', "the body is not JSON"),
+        (json.dumps([{}] * (publishing.MAX_BATCH_EVENTS + 1)), "MAX_BATCH_EVENTS"),
+    ],
+)
+async def test_other_json_is_no_event(body: str, problem: str) -> None:
+    async with broker() as server, asked(server) as client:
+        answer = await client.post(
+            "/events", content=body, headers={"content-type": "application/json"}
+        )
+        assert answer.status_code in (400, 413)
+        assert problem in answer.text

@@ -325,3 +325,12 @@ async def test_the_newest_of_those_who_take_is_answered(tmp_path: Path) -> None:
         assert await first == []
         await publish(client, event(1), query="?durable=true")
         assert [x for x, _ in await second] == [1]
+
+
+async def test_an_unknown_field_is_refused_with_those_that_there_are() -> None:
+    async with broker() as server, asked(server) as client:
+        answer = await client.post("/subscriptions", json={"filter": "x > 5"})
+        assert answer.status_code == 400
+        problem = answer.json()["error"]["message"]
+        assert "unknown field `filter`; there are" in problem
+        assert "filters" in problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
@@ -198,4 +198,8 @@ def read(body: bytes, kind: type[_Kind]) -> _Kind:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"the body is not as it should be: {error}") from None
+        problem = str(error)
+        if problem.startswith("Object contains unknown field") and " - at " not in problem:
+            fields = msgspec.structs.fields(cast(Any, kind))
+            problem += f"; there are {', '.join(field.encode_name for field in fields)}"
+        raise InvalidInput(f"the body is not as it should be: {problem}") from None

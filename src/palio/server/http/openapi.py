@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from palio import __version__
-from palio.language.http_events import BATCH_TYPE, CURSOR, JSON_TYPE
+from palio.language.http_events import BATCH_TYPE, CURSOR, JSON_TYPE, PLAIN_TYPE
 from palio.server.http.access import TOKEN
 from palio.server.http.arrow import ARROW_TYPE, TYPES
 from palio.server.http.sse import EVENT_STREAM_TYPE
@@ -75,11 +75,12 @@ def _events() -> dict[str, Any]:
     text = _parameter("filter", "query", "In Palio's language.", required=True, minLength=1)
     return {
         "post": _operation(
-            "Publish CloudEvents, in binary, structured or batch mode, or an Arrow stream.",
+            "Publish JSON objects, CloudEvents (binary, structured or batch), or an Arrow stream.",
             {"202": ("All are held.", "Receipt"), "207": ("Some were refused.", "Receipt")},
             (*_SENT, "409"),
             [durable, identity],
             {
+                PLAIN_TYPE: {"schema": {"type": ["object", "array"], "items": {"type": "object"}}},
                 JSON_TYPE: {"schema": _ref("CloudEvent")},
                 BATCH_TYPE: {"schema": _listed("CloudEvent")},
                 ARROW_TYPE: {},

@@ -1,9 +1,9 @@
-"""Publishing by HTTP: CloudEvents in binary, structured and batch mode, and Arrow streams."""
+"""Publishing by HTTP: JSON, CloudEvents in binary, structured and batch mode, Arrow streams."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded
-from palio.language.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
+from palio.language.http_events import (
+    BATCH_TYPE,
+    JSON_TYPE,
+    PLAIN_TYPE,
+    from_binary,
+    from_json,
+    from_plain,
+)
 from palio.model.events import to_batches
 from palio.model.limits import check_limit
 from palio.model.parcels import Parcel
@@ -123,22 +130,35 @@ async def _events(request: Request, content_type: str, body: bytes) -> list[dict
     if content_type == BATCH_TYPE:
         documents = _array(body)
         await asyncio.sleep(0)  # to divide it, others waited long enough
-        check_limit(
-            "a batch's number of events", "MAX_BATCH_EVENTS", MAX_BATCH_EVENTS, len(documents)
-        )
-        events, pace = [], Pace()
-        for place, document in enumerate(documents):
-            events.append(_numbered(place, document))
-            await pace()
-        return events
+        return await _each(documents, lambda document: from_json(json_of(bytes(document))))
     if content_type == JSON_TYPE:
         return [from_json(json_of(body))]
     if "ce-specversion" in request.headers:
         return [from_binary(request.headers, body)]
+    if content_type == PLAIN_TYPE:
+        data = json_of(body)
+        return await _each(data, from_plain) if isinstance(data, list) else [from_plain(data)]
     raise InvalidEvent(
-        f"this is no event: give ce- headers, or content-type {JSON_TYPE}, {BATCH_TYPE} "
-        f"or {ARROW_TYPE}"
+        f"this is no event: give content-type {PLAIN_TYPE}, {JSON_TYPE}, {BATCH_TYPE} or "
+        f"{ARROW_TYPE}, or ce- headers"
     )
+
+
+async def _each(
+    documents: list[Any], read: Callable[[Any], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Read the events of a request one by one, with others served meanwhile."""
+    check_limit("a batch's number of events", "MAX_BATCH_EVENTS", MAX_BATCH_EVENTS, len(documents))
+    events, pace = list[dict[str, Any]](), Pace()
+    for place, document in enumerate(documents):
+        try:
+            events.append(read(document))
+        except LimitExceeded:
+            raise
+        except InvalidInput as error:
+            raise InvalidEvent(f"event {place} of the batch: {error}") from None
+        await pace()
+    return events
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -165,15 +185,6 @@ def _pieces(events: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
             yield events[start:place]
             start, values = place, len(event)
     yield events[start:]
-
-
-def _numbered(place: int, document: msgspec.Raw) -> dict[str, Any]:
-    try:
-        return from_json(json_of(bytes(document)))
-    except LimitExceeded:
-        raise
-    except InvalidInput as error:
-        raise InvalidEvent(f"event {place} of the batch: {error}") from None
 
 
 def _response(events: int, receipts: Sequence[Receipt]) -> Response:
