@@ -153,7 +153,7 @@ async def test_json_objects_are_events_as_a_program_publishes_them(tmp_path: Pat
         assert (one.status_code, one.json()["accepted"]) == (202, 1)
         more = await client.post("/events?durable=true", json=[{"x": 1}, {"size": {"lots": 3}}])
         assert more.json()["accepted"] == 2
-        events = (await client.get(path)).json()["events"]
+        events = (await client.get(path)).json()
         assert [each["type"] for each in events] == ["palio.event"] * len(events)
         assert events[0]["data"] == {"symbol": "IBM", "size": {"lots": 2}}
 
