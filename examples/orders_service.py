@@ -40,12 +40,18 @@ class Packed(BaseModel):
     parcels: int
 
 
-async def pack(client: palio.Client) -> None:
-    """The worker: one order after another, each acknowledged when the next is asked for."""
-    orders = await client.subscribe("EXISTS id AND EXISTS price", durable_name="pack", as_=Order)
-    async for order in orders:
-        packed = Packed(packed=order.id, parcels=len(order.items))
-        await client.publish(packed, durable=True)
+class Packer(palio.Subscriber):
+    """The worker: one order after another. All processes of the service share the orders, and one
+    that fails five times is set aside.
+    """
+
+    def __init__(self, client: palio.Client) -> None:
+        self.client = client
+
+    @palio.on("EXISTS id AND EXISTS price", durable_name="pack", group=True, max_attempts=5)
+    async def pack(self, event: Order) -> None:
+        packed = Packed(packed=event.id, parcels=len(event.items))
+        await self.client.publish(packed, durable=True)
 
 
 async def follow(client: palio.Client, done: dict[str, Packed]) -> None:
@@ -58,13 +64,10 @@ async def follow(client: palio.Client, done: dict[str, Packed]) -> None:
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with palio.connect(BROKER, name="orders", retry=True) as client:
         app.state.client, app.state.done = client, {}
-        workers = [pack(client), follow(client, app.state.done)]
-        tasks = [asyncio.create_task(worker) for worker in workers]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
+        await client.attach(Packer(client))
+        following = asyncio.create_task(follow(client, app.state.done))
+        yield
+        following.cancel()
 
 
 app = FastAPI(lifespan=lifespan)

@@ -237,3 +237,28 @@ def test_a_subscription_without_a_source_ends_and_says_so(run: Palio, tmp_path: 
         outcome = run("sub", "x > 0", "--broker", url, "--lifetime", "0")
     assert "nobody advertises what x > 0 wants" in outcome.err
     assert outcome.status == 2
+
+
+def test_an_event_with_an_id_is_published_once_and_one_with_a_time_to_live_expires(
+    run: Palio, url: str, listener: palio.SyncClient
+) -> None:
+    heard = listener.subscribe("EXISTS order")
+    given = ("pub", '{"order": 7}', "--broker", url, "--name", "shop", "--dedup-id", "order-7")
+    for _ in range(2):
+        assert run(*given, "--ttl", "3600").status == 0
+    assert run("pub", '{"order": 8}', "--broker", url).status == 0
+    first, second = heard.receive(5), heard.receive(5)
+    assert (first["order"], second["order"]) == (7, 8)
+    assert first.expires is not None
+    assert 3500 < (first.expires - first.time).total_seconds() <= 3600
+    assert second.expires is None
+
+
+def test_an_id_is_for_one_event_of_a_name(run: Palio, url: str) -> None:
+    options = ("--broker", url, "--dedup-id", "a")
+    outcome = run("pub", "--name", "shop", *options, stdin='{"x": 1}\n{"x": 2}\n')
+    assert outcome.status == 2
+    assert "the id of one event" in outcome.err
+    outcome = run("pub", '{"x": 1}', *options)
+    assert outcome.status == 2
+    assert "--dedup-id requires --name" in outcome.err

@@ -460,3 +460,13 @@ def test_a_pattern_is_durable_without_await(tmp_path: Path) -> None:
 def test_nothing_is_durable_on_a_bus() -> None:
     with palio.SyncBus() as bus, pytest.raises(InvalidInput, match="a bus keeps nothing"):
         bus.publish({"x": 1}, durable=True)
+
+
+def test_an_event_is_rejected_without_await(tmp_path: Path) -> None:
+    with broker("b1", tmp_path / "data") as url, palio.SyncClient(url, name="bob") as bob:
+        orders = bob.subscribe("EXISTS order", durable_name="orders")
+        bob.publish({"order": 7}, durable=True)
+        assert orders.receive(5)["order"] == 7
+        orders.nack(reason="no stock")
+        assert orders.receive(5)["order"] == 7
+        assert orders.event.attempt == 2

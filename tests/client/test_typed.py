@@ -306,3 +306,19 @@ def test_a_reader_converts_nothing_silently() -> None:
     for given in ("4", 4.5, True, None):
         with pytest.raises(InvalidEvent, match="Expected `int`"):
             read(given)
+
+
+@in_virtual_time
+async def test_the_event_of_an_object_is_rejected_and_comes_again() -> None:
+    async with Network() as net:
+        bob = await net.connect("b1", name="bob")
+        orders = await bob.subscribe("EXISTS id", durable_name="kept", as_=Order)
+        with pytest.raises(InvalidInput, match="no event was received yet"):
+            orders.nack()
+        await bob.publish(ORDERS[0], durable=True)
+        assert await orders.receive() == ORDERS[0]
+        assert (orders.event.publisher, orders.event.attempt) == (bob.publisher, 1)
+        orders.nack(delay=1.0, reason="no stock")
+        assert await orders.receive(5.0) == ORDERS[0]
+        assert orders.event.attempt == 2
+        orders.event.ack()

@@ -26,10 +26,10 @@ WHOLE: Final[Mapping[str, Consumers]] = {
     "all faults": Consumers(events=2, most_attempts=1, kills=1, refusals=1, leaves=1),
     "two attempts": Consumers(events=2, leaves=1),
     "delays": Consumers(events=2, with_delays=True),
-    "two keys, two attempts": Consumers(events=3, keys=2),
     "one key, all faults": Consumers(
-        events=3, keys=1, most_attempts=1, kills=1, refusals=1, leaves=1
+        events=2, keys=1, most_attempts=1, kills=1, refusals=1, leaves=1
     ),
+    "three of one key": Consumers(events=3, keys=1, leaves=1),
 }
 
 

@@ -42,11 +42,15 @@ class BrokerAccess(NamedTuple):
         from palio.client.connection import connect
 
         _print_warnings(warns=warns)
-        token = os.environ.get(TOKEN_VARIABLE, "")
-        if self.token_file is not None:
-            token = inputs.token_of(str(self.token_file))
-        urls = self.urls or [DEFAULT_BROKER]
+        urls, token = self.urls or [DEFAULT_BROKER], self.token
         return connect(urls, name=self.name, identity=self.identity, token=token, tls=self.ca)
+
+    @property
+    def token(self) -> str:
+        """The token of the file, or of the environment; empty for none."""
+        if self.token_file is not None:
+            return inputs.token_of(str(self.token_file))
+        return os.environ.get(TOKEN_VARIABLE, "")
 
     def ask(self, question: Callable[[Client], Awaitable[Answer]], *, warns: bool = True) -> Answer:
         """Connect, and wait for the outcome of what is done with the client."""

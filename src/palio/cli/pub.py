@@ -38,7 +38,7 @@ LOOK_S: Final = 30.0
 
 
 @with_broker
-def pub(
+def pub(  # noqa: PLR0913, PLR0917  # typer reads each option from an argument
     access: BrokerAccess,
     source: Annotated[
         str,
@@ -59,14 +59,28 @@ def pub(
             "disk, too.",
         ),
     ] = False,
+    ttl: Annotated[
+        float | None,
+        typer.Option(help="Seconds after which the events are not delivered any more."),
+    ] = None,
+    dedup_id: Annotated[
+        str | None,
+        typer.Option(
+            help="Publish one event, unless --name has published one of this id to the broker.",
+        ),
+    ] = None,
     identity: Identity = "",
     name: ClientName = "",
     as_json: AsJson = False,
 ) -> int:
     """Publish events."""
+    if dedup_id is not None and not (name or identity or access.token):
+        raise InvalidInput("--dedup-id requires --name: else each call is another publisher")
     access = access._replace(name=name, identity=identity)
     stored_at: StoredAt = "home" if at_homes else durable
-    published = access.ask(lambda client: _publish(client, source, durable=stored_at))
+    published = access.ask(
+        lambda client: _publish(client, source, durable=stored_at, ttl=ttl, dedup_id=dedup_id)
+    )
     if as_json:
         show(published)
     else:
@@ -76,7 +90,9 @@ def pub(
     return 0
 
 
-async def _publish(client: Client, source: str, *, durable: StoredAt) -> dict[str, Any]:
+async def _publish(
+    client: Client, source: str, *, durable: StoredAt, ttl: float | None, dedup_id: str | None
+) -> dict[str, Any]:
     from palio.cli.threaded_reader import ThreadedReader
     from palio.client.deadlines import TIMEOUT_S
     from palio.protocol.messages import LEVELS
@@ -97,7 +113,11 @@ async def _publish(client: Client, source: str, *, durable: StoredAt) -> dict[st
     try:
         while taken := await reader.take(inputs.BATCH_ROWS):
             for each in inputs.gathered(taken):
-                receipt = client.publish_nowait(each, durable=durable, timeout=TIMEOUT_S)
+                if dedup_id is not None and (under_way or count):
+                    raise InvalidInput("--dedup-id is the id of one event; publish one by one")
+                receipt = client.publish_nowait(
+                    each, durable=durable, ttl=ttl, dedup_id=dedup_id, timeout=TIMEOUT_S
+                )
                 under_way.append(receipt)
             while len(under_way) > UNDER_WAY or (under_way and len(taken) < inputs.BATCH_ROWS):
                 await answered()

@@ -165,6 +165,12 @@ async def _acked(subscription: Subscription[Any], event: Event | None) -> None:
     subscription.ack(event)
 
 
+async def _nacked(
+    subscription: Subscription[Any], event: Event | None, delay: float, reason: str
+) -> None:
+    subscription.nack(event, delay=delay, reason=reason)
+
+
 async def _next_of(states: AsyncIterator[ConnectionState]) -> ConnectionState | None:
     return await anext(states, None)
 
@@ -186,6 +192,15 @@ class SyncSubscription(SubscriptionView, Generic[Received]):
     def ack(self, event: Event | None = None) -> None:
         """Acknowledge an event, or all that were taken."""
         self._portal.call(_acked(self._inner, event))
+
+    def nack(self, event: Event | None = None, *, delay: float = 0.0, reason: str = "") -> None:
+        """Reject an event, or the one received last (see `Event.nack`)."""
+        self._portal.call(_nacked(self._inner, event, delay, reason))
+
+    @property
+    def event(self) -> Event:
+        """The event received last; of objects (`as_=`), the one that the last was read from."""
+        return self._inner.event
 
     def receive(self, timeout: float | None = None) -> Received:
         """The next event; `TimeoutError` after so many seconds, `Closed` if there will be none."""

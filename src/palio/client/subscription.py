@@ -19,7 +19,7 @@ from palio.client.events import Event, Gap
 from palio.client.registration import Registration
 from palio.client.subscribing import as_filter, check_values, freeze_params, merged_values
 from palio.client.upstream import PendingReply, Upstream, is_refusal, log_refusal
-from palio.errors import Closed, InvalidEvent, PalioError
+from palio.errors import Closed, InvalidEvent, InvalidInput, PalioError
 from palio.model import html
 from palio.model.events import table_of
 from palio.model.filters import Filter
@@ -154,7 +154,8 @@ class Subscription(SubscriptionView, Generic[Received]):
     The consumer has to acknowledge the events of a durable subscription. By default, asking for the
     next event or batch acknowledges all received before, and so does leaving
     `async with subscription` without an error. With `ack="manual"` the consumer itself calls
-    `event.ack()`, or `subscription.ack()` for all received so far.
+    `event.ack()`, or `subscription.ack()` for all received so far. `subscription.nack()` rejects
+    the event received last, which `subscription.event` is, also where objects are received.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class Subscription(SubscriptionView, Generic[Received]):
         self._queue = registration.queue
         self._upstream = upstream
         self._affinity = affinity
+        self._event: Event | None = None
 
     def _check_open(self) -> None:
         if self.is_closed:
@@ -267,6 +269,7 @@ class Subscription(SubscriptionView, Generic[Received]):
         registration = self._registration
         while True:
             _, event = await self._queue.take_event()
+            self._event = event
             if registration.read is None:
                 return cast(Received, event)
             try:
@@ -282,12 +285,23 @@ class Subscription(SubscriptionView, Generic[Received]):
         if self._registration.is_automatic:
             self._registration.receipts.finish()
 
+    @property
+    def event(self) -> Event:
+        """The event received last; of objects (`as_=`), the one that the last was read from."""
+        if self._event is None:
+            raise InvalidInput("no event was received yet; call this after `receive`")
+        return self._event
+
     def ack(self, event: Event | None = None) -> None:
         """Acknowledge an event, or all received so far."""
         if event is not None:
             event.ack()
         else:
             self._registration.receipts.finish()
+
+    def nack(self, event: Event | None = None, *, delay: float = 0.0, reason: str = "") -> None:
+        """Reject an event, or the one received last (see `Event.nack`)."""
+        (self.event if event is None else event).nack(delay, reason)
 
     async def __aiter__(self) -> AsyncIterator[Received]:
         while True:
