@@ -140,7 +140,7 @@ class Gap(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if not self.is_certain:
             reason = self.reason or "the broker, or one on their way, was away"
-            return f"events may have been lost: {reason}"
+            return f"live events may have been lost: {reason}"
         return f"lost {self._events()}"
 
     def _events(self) -> str:
