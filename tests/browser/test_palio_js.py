@@ -291,3 +291,20 @@ async def test_durable_events_outlive_interruptions(
             assert -2 not in await page.run("seen")
             await page.run("broker.remove(sub.id)")
             await page.until("sub.state === 'closed' || sub.state === 'waiting'")
+
+
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+async def test_of_two_that_open_one_durable_subscription_the_later_stays(
+    browser: Chromium, tmp_path: Path, transport: str
+) -> None:
+    async with page_of(browser, tmp_path) as (front, page):
+        await page.run(listens("EXISTS n", {}, durable=True, transport=transport))
+        await page.until("sub.state === 'open'")
+        await page.run("globalThis.earlier = sub; globalThis.ended = failed; null")
+        id = await page.run("sub.id")
+        await page.run(listens("EXISTS n", {}, durable=id, transport=transport))
+        await page.until("sub.state === 'open' && earlier.state === 'closed'")
+        assert "taken over by another session" in (await page.run("earlier.error.message"))
+        await publish(front.client, attributes(n=1), query="?durable=true")
+        await page.until("seen.at(-1) === 1")
+        assert await page.run("sub.state") == "open"

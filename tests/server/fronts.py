@@ -125,6 +125,8 @@ class Source:
 
     def __init__(self, client: httpx.AsyncClient, path: str) -> None:
         self.last_id = ""
+        self.retry_ms = 0
+        """When to return, if the broker said so."""
         self._client = client
         self._path = path
 
@@ -152,6 +154,8 @@ class Source:
                     kind = value
                 case "data":
                     data += value
+                case "retry":
+                    self.retry_ms = int(value)
                 case "":
                     if data:
                         self.last_id = id

@@ -331,6 +331,11 @@ class InternalClient(Application):
 
     # --- the end ---
 
+    @property
+    def failure(self) -> PalioError | None:
+        """The reason why the session has ended; None while it is open."""
+        return self._failure
+
     def close(self) -> None:
         """End the session."""
         self._session.end(Closed("the session is closed"))

@@ -12,7 +12,7 @@ import pytest
 from palio.errors import Unreachable
 from palio.node.settings import Settings
 from palio.server.http.cursors import CursorFeed, Item
-from palio.server.http.sse import frame, frames
+from palio.server.http.sse import ENDED_RETRY_MS, frame, frames
 from tests.server.fronts import Source, broker, event, listening, numbers, publish
 
 DURABLE = {"filters": [{"palio": "EXISTS x"}], "config": {"durable": True}}
@@ -102,8 +102,12 @@ async def test_a_durable_subscription_outlives_the_broker(tmp_path: Path) -> Non
 async def test_the_newest_consumer_of_a_durable_subscription_has_it(tmp_path: Path) -> None:
     async with broker(tmp_path) as server, listening(server) as client:
         path = await made(client, **DURABLE)
-        newest = Source(client, path)
-        async with Source(client, path).open() as first, newest.open() as second:
+        oldest, newest = Source(client, path), Source(client, path)
+        async with oldest.open() as first, newest.open() as second:
+            kind, problem = await anext(first)
+            assert (kind, problem["type"]) == ("ended", "SubscriptionEnded")
+            assert oldest.retry_ms == ENDED_RETRY_MS
+            assert "was taken over by another session" in problem["message"]
             with pytest.raises(StopAsyncIteration):
                 await anext(first)
             await publish(client, event(1), query="?durable=true")
@@ -252,11 +256,13 @@ class Scripted:
 
     def __init__(self, *chunks: list[Item] | Exception) -> None:
         self._chunks = chunks
+        self.failure: Exception | None = None
         self.left = False
 
     async def chunks(self) -> AsyncIterator[list[Item]]:
         for each in self._chunks:
             if isinstance(each, Exception):
+                self.failure = each
                 raise each
             yield each
         await asyncio.Event().wait()

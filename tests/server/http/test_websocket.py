@@ -179,6 +179,18 @@ async def test_acknowledging_and_coming_back(tmp_path: Path) -> None:
             assert (await said(socket))["data"] == {"x": 2}
 
 
+async def test_the_newest_consumer_of_a_durable_subscription_has_it(tmp_path: Path) -> None:
+    async with broker(tmp_path) as server, listening(server) as client:
+        made = (await client.post("/subscriptions", json={"config": {"durable": True}})).json()
+        path = address(client, f"/subscriptions/{made['id']}/events")
+        async with connect(path) as first, connect(path) as second:
+            await first.wait_closed()
+            assert first.close_code == REFUSED
+            assert "was taken over by another session" in str(first.close_reason)
+            await publish(client, event(1), query="?durable=true")
+            assert (await said(second))["data"] == {"x": 1}
+
+
 @pytest.mark.parametrize("offered", [None, [SUBPROTOCOL], ["other", SUBPROTOCOL]])
 @pytest.mark.parametrize(
     "path",

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pyarrow as pa
 
-from palio.errors import Closed, InvalidInput, SubscriptionEnded, Unreachable
+from palio.errors import Closed, InvalidInput, PalioError, SubscriptionEnded, Unreachable
 from palio.language.http_events import gap_event, to_json
 from palio.language.parsing import parse_filter
 from palio.model.events import EXPIRES, has_expired, rows
@@ -273,6 +273,11 @@ class CursorFeed:
             await self._client.ask(Unsubscribe(0, KEY, True))
         finally:
             self._client.close()
+
+    @property
+    def failure(self) -> PalioError | None:
+        """The reason why the session has ended; None while it is open."""
+        return self._client.failure
 
     def close(self) -> None:
         """End the session."""

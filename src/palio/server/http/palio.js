@@ -418,6 +418,7 @@ async function readStream(link, broker, address, signal) {
     for (const frame of frames) {
       const lines = frame.split("\n").map((line) => [line.split(":", 1)[0], line]);
       const fields = Object.fromEntries(lines.map(([name, line]) => [name, line.slice(name.length + 2)]));
+      if (fields.event === "ended") throw new PalioError(JSON.parse(fields.data));
       if (link._subscription?.state === "connecting") link._subscription._opened(fields.id);
       if (fields.data) link._subscription?._received(JSON.parse(fields.data), fields.id);
     }

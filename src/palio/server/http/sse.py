@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from typing import Final, TypeVar
 
-from palio.errors import PalioError
+from palio.errors import PalioError, SubscriptionEnded
 from palio.server.http.cursors import CursorFeed, Item
+from palio.server.http.errors import described
 
 _Any = TypeVar("_Any")
 
@@ -17,6 +18,10 @@ EVENT_STREAM_TYPE: Final = "text/event-stream"
 
 PING_S: Final = 15.0
 """The interval of pings on an idle stream, so that proxies do not end it."""
+
+ENDED_RETRY_MS: Final = 3_600_000
+"""When an `EventSource` that does not read `ended` returns: two of them, each of which takes over
+from the other, must not do so every three seconds."""
 
 
 def frame(item: Item) -> str:
@@ -40,6 +45,9 @@ async def frames(feed: CursorFeed, ping_s: float = PING_S) -> AsyncIterator[str]
         async with aclosing(with_pings(feed.chunks(), ping_s)) as chunks:
             async for items in chunks:
                 yield ":\n\n" if items is None else "".join(map(frame, items))
+        if isinstance(feed.failure, SubscriptionEnded):
+            problem = json.dumps(described(feed.failure))
+            yield f"event: ended\nretry: {ENDED_RETRY_MS}\ndata: {problem}\n\n"
     finally:
         feed.leave()
 
