@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -229,3 +231,36 @@ async def test_it_fits_and_every_control_has_a_name(
         ]
         assert len(controls) >= 6
         assert all(each["name"]["value"] for each in controls)
+
+
+async def test_it_is_painted_within_a_second(browser: Chromium, tmp_path: Path) -> None:
+    async with opened(browser, tmp_path) as (_, page):
+        paints = await page.run("performance.getEntriesByType('paint').map((e) => e.startTime)")
+        assert paints
+        assert max(paints) < 1_000
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """axe-core, which looks for what keeps people from using a page."""
+    npm, to = shutil.which("npm"), tmp_path_factory.mktemp("axe")
+    if npm is None:
+        pytest.skip("axe-core comes from npm, which is not installed")
+    command = [npm, "install", "--prefix", str(to), "axe-core@4"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("npm has no registry with axe-core")
+    return (to / "node_modules/axe-core/axe.min.js").read_text()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing(browser: Chromium, tmp_path: Path, axe: str, scheme: str) -> None:
+    async with opened(browser, tmp_path) as (_, page):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        await page.call("Emulation.setEmulatedMedia", features=[feature])
+        await page.run(f"{axe}; null")
+        passes, violations = await page.run(
+            "axe.run().then(({passes, violations}) => [passes, violations])"
+        )
+        assert len(passes) > 20
+        assert violations == []

@@ -15,10 +15,10 @@ import pytest
 from palio.node.deliveries import ConsumerState, Deliveries, Flight, Policy
 from palio.protocol.messages import Acknowledge, Nack
 from palio.protocol.receipts import Receipt, Receipts
+from tests.conftest import seeds
 
 ENTRIES = 6
 STEPS = 120
-STORMS = 200
 
 
 class Client:
@@ -182,7 +182,7 @@ class Storm:
 
 @pytest.mark.parametrize(("clients", "is_ordered"), [(1, False), (2, False), (3, False), (3, True)])
 def test_what_is_acknowledged_was_handled_and_all_of_it_is(clients: int, is_ordered: bool) -> None:
-    for seed in range(STORMS):
+    for seed in seeds(200, nightly=10_000):
         try:
             Storm(seed, clients, is_ordered=is_ordered).run()
         except AssertionError as error:
