@@ -22,7 +22,7 @@ import pytest
 import palio
 from palio.cli.archive import Rolling
 from palio.cli.connecting import BrokerAccess
-from palio.cli.replay import moment, paced, replay
+from palio.cli.replay import paced, replay
 from palio.client.archive import Archive, part_files
 from palio.client.history import history
 from palio.errors import InvalidInput, NotPermitted, PalioError, Unreachable
@@ -345,10 +345,6 @@ def test_at_most_speed_nothing_waits(past: Path) -> None:
 
 
 EVERYTHING: Final = parse_filter("TRUE")
-
-
-def test_times_without_a_zone_are_utc() -> None:
-    assert moment("2026-01-01T12:00") == moment("2026-01-01T12:00Z") == NOON
 
 
 class Refusing:

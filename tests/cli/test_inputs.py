@@ -19,6 +19,7 @@ from palio.cli.inputs import (
     bindings,
     check_bindings,
     events,
+    moment,
     names_a_file,
     text_of,
 )
@@ -246,3 +247,11 @@ def test_a_parameter_that_the_filter_does_not_have() -> None:
     check_bindings(filter, {"x": 1})
     with pytest.raises(InvalidBinding, match="no parameter :z; it has :x, :y"):
         check_bindings(filter, {"x": 1, "z": 2})
+
+
+def test_times_without_a_zone_are_utc() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert moment("2026-01-01T12:00") == moment("2026-01-01T12:00Z") == noon
+    assert moment("") is None
+    with pytest.raises(InvalidInput, match="'soon' is no time"):
+        moment("soon")

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
@@ -355,3 +356,16 @@ def _of(token: Token) -> Any:
 def names_a_file(source: str) -> bool:
     """True if a file of this name exists (a text may be too long to be a name)."""
     return os.path.isfile(source)
+
+
+def moment(text: str) -> datetime | None:
+    """A time; UTC where it has no zone."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{text!r:.80} is no time; write 2026-01-31 or 2026-01-31T09:30:00Z"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

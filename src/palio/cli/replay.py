@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -63,7 +62,7 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     bound = parse_filter(filter).bind(inputs.bindings(param))
     if skip < 0 or (take is not None and take < 0):
         raise InvalidInput("--skip and --take are numbers of events, 0 or more")
-    archived = history(path, bound, since=moment(since), until=moment(until))
+    archived = history(path, bound, since=inputs.moment(since), until=inputs.moment(until))
     pieces, pace = _part(archived, skip, take), _pace(speed)
     if is_printed:
         asyncio.run(_print(pieces, pace))
@@ -78,19 +77,6 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     text = f"{count:,} events published by {publisher}"
     show({"events": count, "publisher": publisher} if as_json else text)
     return 0
-
-
-def moment(text: str) -> datetime | None:
-    """A time; UTC where it has no zone."""
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(
-            f"{text!r:.80} is no time; write 2026-01-31 or 2026-01-31T09:30:00Z"
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _part(

@@ -40,6 +40,13 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
             metavar="NAME", help="Keep this subscription at the broker under a name; give --name."
         ),
     ] = "",
+    since: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="Begin a new durable subscription in the broker's history: 2026-01-31T09:30Z.",
+        ),
+    ] = "",
     count: Annotated[
         int, typer.Option(min=0, help="End after this number of events; 0 for never.")
     ] = 0,
@@ -80,6 +87,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
             values,
             on_gap=print_status,
             durable_name=durable,
+            since=inputs.moment(since),
             ack="manual" if durable else "auto",
             max_events=None if durable else count or None,
             offer_timeout=lifetime,

@@ -18,6 +18,7 @@ import asyncio
 import random
 import secrets
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from math import inf
 from types import EllipsisType
@@ -383,6 +384,7 @@ class Client(BaseBus[BrokerUpstream]):
         max_attempts: int = 0,
         group: bool = False,
         order_by: str = "",
+        since: datetime | None = None,
         reorder_timeout: float | None = None,
         offer_timeout: float | None = None,
         replace_covered: bool = False,
@@ -407,6 +409,11 @@ class Client(BaseBus[BrokerUpstream]):
         the group is at another broker, this client moves there. `order_by` names an attribute by
         which a group keeps an order: an event waits until earlier ones of the same value are
         acknowledged or dead letters.
+
+        `since` is a time: a new durable subscription begins with the durable events published from
+        then on that its broker has in its history (`limits.history_s`) and that match, and goes on
+        with those that follow. `on_gap` reports a history that begins later. A subscription that
+        exists goes on where it was.
 
         `reorder_timeout` is how many seconds a pattern waits for events that were overtaken on
         their way, instead of the time that `connect` sets or the client measures. Events that come
@@ -436,7 +443,9 @@ class Client(BaseBus[BrokerUpstream]):
         by_brokers = check_match_at(match_at, parsed, reorder_timeout, durable_name)
         if ack not in ("auto", "manual"):
             raise InvalidInput(f"ack is 'auto' or 'manual', not {ack!r}")
-        policy = check_durable(durable_name, retention, ack_timeout, max_attempts, group, order_by)
+        policy = check_durable(
+            *(durable_name, retention, ack_timeout, max_attempts, group, order_by, since)
+        )
         if durable_name != "":
             self._check_unused(durable_name)
             if max_events is not None:

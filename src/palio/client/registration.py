@@ -127,7 +127,9 @@ class Registration:
             return None
         number, text = self.number, text or str(self.what)
         values = self.values and dict(self.values)
-        durable, retention_s, ack_timeout_s, max_attempts, is_group, order_by = self._policy
+        durable, retention_s, ack_timeout_s, max_attempts, is_group, order_by, since_us = (
+            self._policy
+        )
         return self._upstream.send_change(
             Subscribe(
                 *(0, number, text, values, durable, retention_s),
@@ -136,6 +138,7 @@ class Registration:
                 max_attempts=max_attempts,
                 group=is_group,
                 order_by=order_by,
+                since_us=since_us,
             )
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from palio.client.events import Gap
@@ -19,7 +20,7 @@ from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.model.values import check_name as check_attribute
-from palio.protocol.limits import MAX_NUMBER, check_seconds
+from palio.protocol.limits import MAX_NUMBER, check_seconds, check_since
 from palio.protocol.names import check_name
 
 _NO_COLLECTIONS: Final = (str, bytes, bytearray, memoryview)
@@ -43,6 +44,7 @@ class DurableOptions(TypedDict, total=False):
     max_attempts: int
     group: bool
     order_by: str
+    since: datetime | None
 
 
 class ClientOptions(BusOptions, DurableOptions, total=False):
@@ -63,6 +65,7 @@ class DurablePolicy(NamedTuple):
     max_attempts: int = 0
     is_group: bool = False
     order_by: str = ""
+    since_us: int = 0
 
 
 NOT_DURABLE: Final = DurablePolicy()
@@ -178,6 +181,7 @@ def check_durable(
     max_attempts: int = 0,
     group: bool = False,  # callers give options by name
     order_by: str = "",
+    since: datetime | None = None,
 ) -> DurablePolicy:
     """Validate the options of a durable subscription, which need its name.
 
@@ -191,6 +195,7 @@ def check_durable(
         _check_attempts(max_attempts),
         bool(group),
         order_by,
+        check_since(since),
     )
     if durable_name != "":
         check_name(durable_name, "a durable subscription")

@@ -36,7 +36,7 @@ class Carrying:
         if message.home != core.name:
             core.send_towards(message.home, message, neighbour.name)
         else:
-            matched = self._match_unparsed(message)
+            matched = core.durability.history.carried(self._match_unparsed(message))
             core.perform(core.durability.events.carry(core.at.now, core.at.wall_us, matched))
 
     def stored(self, neighbour: Neighbour, message: EntriesStored) -> None:

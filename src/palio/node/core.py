@@ -218,6 +218,7 @@ class Core:
                 cluster_state.note_log(log.claimed_us)  # the journal was cut short
                 self._report_own_loss()
             self.announce_log()
+            self.sweep_history()
 
     def announce_log(self) -> None:
         """Announce the number of this broker's log, if the network does not have it."""
@@ -243,6 +244,7 @@ class Core:
         """Run the actions that waited for durable service, whether or not it could begin."""
         if self.durability.events.is_ready:
             self.announce_log()
+            self.sweep_history()
         actions, self._until_ready = self._until_ready, []
         for action in actions:
             self._call(action)
@@ -267,6 +269,23 @@ class Core:
         callbacks = Callbacks(self._finish_catch_up, partial(self._retry_own_loss, lost))
         now, wall_us = self.at.now, self.at.wall_us
         self.perform(events.catch_up(now, wall_us, claims, log, loss, callbacks))
+
+    def sweep_history(self) -> None:
+        """Keep the history as the settings say. It is complete from the time when all brokers of
+        the network know of it.
+        """
+        history = self.durability.history
+        keep_s = self.settings.history_s if self.settings.has_disk else 0.0
+        self.perform(history.sweep(self.at, keep_s))
+        if history.is_kept and not history.kept_from_us and not history.is_settling:
+            history.is_settling = True
+            self.when_known(self._history_known)
+
+    def _history_known(self, unreached: tuple[str, ...]) -> None:
+        history = self.durability.history
+        history.is_settling = False
+        if history.is_kept and not unreached and not history.kept_from_us:
+            self.perform(history.keep_from(self.at, self.at.wall_us))
 
     def append(
         self,
@@ -598,6 +617,7 @@ class Core:
         """Apply a claim that is on the disk: add or detach the subscription, and announce it."""
         durability, subject = self.durability, claim.subject
         durability.interests.learn(claim)
+        durability.history.learn(claim)
         if claim.is_over:
             durability.bookmarks.drop(subject)  # also if the name was taken by a new one meanwhile
         durable = durability.here.get(subject)

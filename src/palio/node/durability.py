@@ -21,6 +21,7 @@ from palio.node.dead_letters import DEAD_LETTER
 from palio.node.durable import DurableEvents
 from palio.node.effects import Store
 from palio.node.fact_verifier import FactVerifier, is_subscription
+from palio.node.history import History
 from palio.node.interests import Interests, filter_of
 from palio.node.limits import MAX_BOOKMARKS_BYTES, MAX_OWN_BOOKMARKS_BYTES
 from palio.node.operations import Action, Claim, PutSubscription
@@ -53,6 +54,7 @@ class Durability:
             records=stored.subscriptions,
         )
         self.bookmarks = Bookmarks(stored.bookmarks)
+        self.history = History(name, self.events, stored.bookmarks, matcher)
         self.here: dict[str, Durable] = {}
         """Durable subscriptions that live here, or are about to."""
         self.owned: Counter[str] = Counter()

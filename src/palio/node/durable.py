@@ -48,6 +48,7 @@ from palio.node.operations import (
     Numbered,
     Open,
     Operation,
+    Place,
     Put,
     PutSubscription,
     QueueReady,
@@ -234,13 +235,18 @@ class DurableEvents:
     # --- claims ---
 
     def open(
-        self, now: float, asked: Claim, record: PutSubscription | None, token: Any
+        self,
+        now: float,
+        asked: Claim,
+        record: PutSubscription | None,
+        token: Any,
+        backlog: Sequence[Place] = (),
     ) -> list[Action]:
-        """Claim a durable subscription whose owner is here (D5)."""
+        """Claim a durable subscription whose owner is here (D5), with the backlog of a new one."""
         if not self.is_ready:
             return [NotKept(token, UNREADY)]
         claim = self.claims.next(asked, self.overlay)
-        return self._claim(now, claim, token, () if record is None else (record,))
+        return self._claim(now, claim, token, (*(() if record is None else (record,)), *backlog))
 
     def change(self, now: float, record: PutSubscription, filter: str, token: Any) -> list[Action]:
         """Change the filter of a durable subscription whose home is here."""

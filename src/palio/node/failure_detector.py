@@ -129,6 +129,7 @@ class FailureDetector:
         self._publishing.publish_barrier.watch()
         self._publishing.multicasting.switch_plan()
         yield from self._report_losses()
+        core.sweep_history()
         for subject, durable in list(core.durability.here.items()):
             is_current = core.durability.here.get(subject) is durable
             if is_current and _has_lease_expired(durable, core.at.now):

@@ -22,6 +22,7 @@ from typing import Any
 from palio.errors import Closed, InvalidInput
 from palio.node.core import Callbacks, Core
 from palio.node.fact_verifier import LEAVING, LOG
+from palio.node.history import HISTORY_OWNER
 from palio.node.interests import filter_of
 from palio.node.limits import ADOPTED_AT_ONCE, OFFER_AGAIN_S, QUIET_S, REDIRECT_AGAIN_S, STALLED_S
 from palio.node.operations import Claim
@@ -265,6 +266,7 @@ class Leaving:
             durable
             for durable in list(here.values())
             if not durable.consumers
+            and durable.owner != HISTORY_OWNER
             and core.durability.lives_here(durable.subject)
             and now - self._offered_at.get(durable.subject, -OFFER_AGAIN_S) >= OFFER_AGAIN_S
         )

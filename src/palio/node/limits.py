@@ -108,6 +108,10 @@ to it: long enough for a restart."""
 LEASE_S: Final = 7 * 86_400.0
 """How long a durable subscription keeps events while nobody receives them."""
 
+MAX_HISTORY: Final = 20_000
+"""Entries of a history. A subscription that begins in it matches them all in one input, which takes
+about 20 microseconds each."""
+
 STALLED_S: Final = 2.0
 """A leaving broker waits for its clients to move. When none has left for so long, the rest have no
 broker to move to."""

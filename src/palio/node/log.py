@@ -20,7 +20,7 @@ The model is `tests.models.durable`; `palio.node.queues` is the fold.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ from palio.node.operations import (
     Numbered,
     Open,
     Operation,
+    Place,
     Put,
     Release,
     Releasing,
@@ -96,6 +97,9 @@ class Overlay:
             case Put():
                 counts = self.shares
                 subjects = tuple(s.subject for target in operation.targets for s in target.shares)
+            case Place():
+                counts = self.shares
+                subjects = tuple(share.subject for share in operation.shares)
             case _:
                 pass
         for subject in subjects:
@@ -176,6 +180,11 @@ class Log:
         self.term = 0
         self.is_refusing = False
         self.overlay = Overlay()
+
+    @property
+    def in_flight(self) -> Iterator[Operation]:
+        """The operations in flight to the disk, in order."""
+        return (each for pending in self._in_flight.values() for each in pending.operations)
 
     def offsets(self, count: int = 1) -> int:
         """Assign new offsets and return the first. None is used twice, even if it is not stored."""

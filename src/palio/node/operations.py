@@ -175,7 +175,9 @@ class CaughtUp(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Restores an entry to a stream, or to queues here, when a broker reads its disk at start."""
+    """Adds an entry that is stored already to queues here, or, when a broker reads its disk at
+    start, to a stream.
+    """
 
     home: str
     offset: int

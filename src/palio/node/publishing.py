@@ -264,6 +264,7 @@ class Publishing:
         """Append events to the log, with the durable subscriptions that match them."""
         core = self._core
         events, at = core.durability.events, core.at
+        matches = core.durability.history.matches(parcel, matches)
         last = events.last_published(parcel.publisher)
         is_retransmit = parcel.seqs[0] <= last
         token = PendingHomes(callbacks, is_retransmit=is_retransmit) if at_homes else callbacks

@@ -36,8 +36,9 @@ from palio.node.deliveries import Policy
 from palio.node.durability import NO_DISK
 from palio.node.durable import UNREADY
 from palio.node.fact_verifier import LOG, PLAN
+from palio.node.history import HISTORY_OWNER
 from palio.node.limits import MAX_PRINCIPAL_COST
-from palio.node.operations import Action, Claim
+from palio.node.operations import Action, Claim, Place
 from palio.node.peers import Peers
 from palio.node.sessions import Durable, Session, Subscription
 from palio.protocol.failures import failure
@@ -307,6 +308,8 @@ class RequestHandler:
                 subscriptions[key] = asked
                 continue
             narrowed = narrow(asked.filter, asked.values, session.principal)
+            if request.since_us and not request.durable:
+                raise InvalidInput("since= is for durable subscriptions; give a durable_name=")
             if request.durable:  # which comes alone
                 self._check_cost(
                     session, {key: asked}, subject=f"{session.owner}/{request.durable}"
@@ -380,6 +383,11 @@ class RequestHandler:
         """Make or resume a durable subscription; answered when it is on the disk."""
         core, durability, values = self._core, self._core.durability, dict(request.values)
         name = check_name(request.durable, "a durable subscription")
+        if session.owner == HISTORY_OWNER:
+            raise NotPermitted(
+                f"durable subscriptions of {HISTORY_OWNER!r} keep the histories of brokers; "
+                "connect under another name"
+            )
         lease_s = check_seconds(request.lease_s, "lease_s") or core.settings.lease_s
         if not core.settings.has_disk:
             raise NotStored(NO_DISK)
@@ -404,14 +412,18 @@ class RequestHandler:
             self._join(session, request, group, str(durable.bound), policy)
             session.take_up({request.key: Subscription(what, values, durable=subject)})
             return
-        callbacks = Callbacks(
-            partial(self._subscribed, session, request, durable, has_lapsed=has_lapsed),
-            partial(self._not_subscribed, session, request, durable),
-        )
         now_us, text = core.at.wall_us, str(durable.bound)
         asked = Claim(subject, 0, core.name, *session_epoch, claimed_us=now_us, filter=text)
+        gaps, backlog = [""] if has_lapsed else [], list[Place]()
+        if request.since_us and (before is None or before.is_over):
+            backlog = durability.history.begin(asked, durable.bound, request.since_us)
+            gaps += filter(None, [durability.history.gap(request.since_us)])
+        callbacks = Callbacks(
+            partial(self._subscribed, session, request, durable, gaps),
+            partial(self._not_subscribed, session, request, durable),
+        )
         record = durability.record(durable)
-        actions = durability.events.open(core.at.now, asked, record, callbacks)
+        actions = durability.events.open(core.at.now, asked, record, callbacks, backlog)
         former = durability.here.get(subject)
         if former is not None:
             self._consumers.evict(former)
@@ -495,14 +507,15 @@ class RequestHandler:
             )
 
     def _subscribed(
-        self, session: Session, request: Subscribe, durable: Durable, *, has_lapsed: bool
+        self, session: Session, request: Subscribe, durable: Durable, gaps: Sequence[str]
     ) -> None:
-        """Answer once a durable subscription is on the disk. If its lease had expired, its backlog
-        is lost, which a gap reports.
+        """Answer once a durable subscription is on the disk. Gaps report a backlog that is lost, as
+        its lease had expired, and a history that begins too late.
         """
         session.send(self._core.out, Done(request.id))
-        if has_lapsed:
-            session.send(self._core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))
+        for reason in gaps:
+            gap = Gap("*", 0, 0, 0, request.key, reason=reason)
+            session.send(self._core.out, Gaps((gap,)))
         self._consumers.pump(durable)
 
     def _not_subscribed(
@@ -514,6 +527,7 @@ class RequestHandler:
         core = self._core
         if core.durability.here.get(durable.subject) is durable:  # else another session has it
             self._consumers.release(durable, session)
+            core.durability.history.forget(durable.subject)
             core.durability.restore(durable.subject, core.settings.lease_s, core.at.now)
         session.send(core.out, Failed(request.id, _not_stored(reason)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from palio.errors import InvalidInput
@@ -195,6 +196,8 @@ SHAPES_BYTES: Final = 32 << 20
 """Memory for parsed shapes of datagrams; beyond, all are evicted and parsed again."""
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
 _YEARS: Final = round(MAX_SECONDS / (365 * 86_400))
 
 
@@ -215,3 +218,16 @@ def check_seconds(given: object, name: str, *, least: float = 0.0) -> float:
             f"{MAX_SECONDS:.0f} ({_YEARS} years, MAX_SECONDS)"
         )
     return float(given)  # type: ignore[arg-type]  # a number
+
+
+def check_since(time: object) -> int:
+    """Return the time of `since=` in microseconds since 1970; 0 for none.
+
+    >>> check_since(datetime(1970, 1, 1, 0, 0, 7, tzinfo=UTC))
+    7000000
+    """
+    if time is None:
+        return 0
+    if not isinstance(time, datetime) or time.tzinfo is None:
+        raise InvalidInput(f"since is {time!r:.60}; it is a datetime with a time zone")
+    return max(1, (time - _EPOCH) // timedelta(microseconds=1))

@@ -251,6 +251,8 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False, omit_defaults=T
     """True if other sessions of the owner may subscribe beside this one; each event is for one."""
     order_by: str = ""
     """Of a group, the attribute whose value orders events: those of one value come one by one."""
+    since_us: Number = 0
+    """If durable and new, the time of the first event that it receives; 0 for those from now on."""
 
 
 class SubscribeAll(msgspec.Struct, frozen=True, tag=True):

@@ -29,7 +29,8 @@ LIVE: Final = frozenset(
         *("tls.cert", "tls.key", "tls.ca", "http.allowed_hosts"),
         *("auth.keys", "auth.network", "auth.revoked", "auth.grants"),
         *("limits.max_connections", "limits.max_sessions", "limits.max_subscriptions"),
-        *("limits.queue_bytes", "limits.lease_s", "limits.handshake_timeout_s"),
+        *("limits.queue_bytes", "limits.lease_s", "limits.history_s"),
+        *("limits.handshake_timeout_s",),
         *("limits.http_head_s", "limits.http_body_s", "limits.http_idle_s"),
     }
 )
@@ -37,7 +38,8 @@ LIVE: Final = frozenset(
 session have agreed on them as it began."""
 
 NODE_LIMITS: Final = (
-    *("max_sessions", "max_subscriptions", "queue_bytes", "lease_s", "handshake_timeout_s"),
+    *("max_sessions", "max_subscriptions", "queue_bytes", "lease_s", "history_s"),
+    "handshake_timeout_s",
 )
 """Those of them that the node has."""
 

@@ -369,6 +369,15 @@ class Limits(_Section, frozen=True, kw_only=True):
         Seconds,
         Meta(description="Seconds that a durable subscription without a subscriber keeps events."),
     ] = LEASE_S
+    history_s: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            le=MAX_SECONDS,
+            description="Seconds that this broker keeps all durable events of its network, the "
+            "last 20,000 publications, for subscriptions with since=; 0 for none.",
+        ),
+    ] = 0.0
 
 
 class Log(_Section, frozen=True, kw_only=True):

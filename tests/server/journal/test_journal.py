@@ -136,6 +136,15 @@ def test_what_was_written_is_what_is_loaded(tmp_path: Path) -> None:
         assert [each.entry for each in found.entries(range(10))] == [3, 5]
 
 
+def test_a_stored_entry_is_placed_in_another_queue(tmp_path: Path) -> None:
+    share = Share("bob/late", 1, None)
+    written(tmp_path, *HISTORY, append(13, Place("b1", 6, 3, (share,))))
+    with journal(tmp_path) as found:
+        stored = found.load()
+        assert Place("b1", 6, 3, (share,)) in stored.operations
+        assert stored.last_offset == 6
+
+
 def test_answers_come_in_order_from_the_writers_thread(tmp_path: Path) -> None:
     answers = Answers()
     with journal(tmp_path, answers) as found:

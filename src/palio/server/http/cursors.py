@@ -29,6 +29,7 @@ from palio.language.http_events import gap_event, to_json
 from palio.language.parsing import parse_filter
 from palio.model.events import EXPIRES, has_expired, rows
 from palio.model.parameters import check_given, check_kept
+from palio.protocol.limits import check_since
 from palio.protocol.messages import (
     Deliver,
     Gap,
@@ -180,8 +181,11 @@ class CursorFeed:
             self._changed = True
             return
         filter, values, durable = subscription.filter, subscription.values, subscription.durable
-        lease_s = subscription.request.config.lease_s
-        await client.ask(Subscribe(0, KEY, filter, dict(values), durable, lease_s))
+        config = subscription.request.config
+        since_us = check_since(config.since)
+        await client.ask(
+            Subscribe(0, KEY, filter, dict(values), durable, config.lease_s, since_us=since_us)
+        )
         # A cursor named a session that is over by now: events of the meantime are gone.
         self._lost = bool(self._after.session)
         if subscription.durable and self._after.done > 0:

@@ -10,7 +10,8 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import httpx
 import msgspec
@@ -56,6 +57,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     durable: bool = False
     """Events wait for the subscriber, on disk, until it has acknowledged them."""
+    since: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    """The time of the first event, of those that the broker has in its history."""
     lease_s: float = 0.0
     """Seconds that events wait for their subscriber; 0 for as long as the broker allows."""
     acknowledge: Literal["sent", "explicit"] = "sent"
@@ -136,6 +139,8 @@ def _check(request: Request) -> None:
         if not 1 <= number <= most:
             raise InvalidInput(f"at $.config.{name}: a number from 1 to {most}, not {number}")
     check_seconds(config.lease_s, "$.config.lease_s")
+    if config.since is not None and not config.durable:
+        raise InvalidInput("at $.config.since: it is for durable subscriptions; set durable")
 
 
 def _is_address(url: str) -> bool:

@@ -29,6 +29,7 @@ from palio.node.operations import (
     Numbered,
     Open,
     Operation,
+    Place,
     Put,
     PutFacts,
     PutRecord,
@@ -68,6 +69,8 @@ class LogTables:
             case Put(entry, _, _, targets):
                 for home, offset, shares in targets:
                     self._wait([(home, offset, *share, entry) for share in shares])
+            case Place(home, offset, entry, shares):
+                self._wait([(home, offset, *share, entry) for share in shares])
             case Retarget():
                 self._retarget(operation)
             case Close(subject, sent):
