@@ -185,3 +185,28 @@ def test_what_is_held_frees_the_window() -> None:
     deliveries.acknowledge(0.0, one, 1)
     one.held(9)
     assert one.in_flight == 0
+
+
+def test_of_an_entry_the_first_events_of_all_keys_travel_together_and_then_the_second() -> None:
+    deliveries, (one,) = begun(Policy(is_group=True, order_by="key"))
+    first = deliveries.begin(4, {1: "a", 2: "b", 3: "a", 4: None, 5: "b", 6: "a"})
+    assert first is not None
+    assert deliveries.begin(5, {7: "a"}) is None
+    deliveries.send(0.0, one, first, 100)
+    assert (first.seqs, deliveries.held) == (frozenset({1, 2, 4}), 4)
+    assert deliveries.acknowledge(0.0, one, 4) == []
+    second = resend(deliveries, one)
+    assert (second.seqs, second.is_part, deliveries.held) == (frozenset({3, 5}), True, 2)
+    assert deliveries.next_returned(0.0) is None
+    deliveries.reject(0.0, one, 4, (3,))
+    assert deliveries.acknowledge(0.0, one, 0, (4,), (5,)) == []
+    again = resend(deliveries, one)
+    assert (again.seqs, again.attempt) == (frozenset({3}), 2)
+    assert deliveries.next_returned(0.0) is None, "the sixth waits for the third"
+    assert deliveries.acknowledge(0.0, one, 0, (4,), (3,)) == []
+    assert resend(deliveries, one).seqs == frozenset({6})
+    assert deliveries.acknowledge(0.0, one, 0, (4,), (6,)) == [4]
+    last = resend(deliveries, one)
+    assert (last.offset, last.seqs) == (5, None)
+    assert deliveries.acknowledge(0.0, one, 0, (5,)) == [5]
+    assert (deliveries.floor, deliveries.held) == (5, 0)

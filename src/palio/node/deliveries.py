@@ -235,8 +235,23 @@ class Deliveries:
         assert flight.consumer is None, f"C1: offset {flight.offset} is with two consumers"
         flight.due, flight.rejected, flight.is_part = inf, False, flight.seqs is not None
         self._passed.pop(flight, None)
+        if not flight.had:
+            self._join_due(now, flight)
         flight.had.add(consumer)
         consumer.take(now, flight, size)
+
+    def _join_due(self, now: float, flight: Flight) -> None:
+        """Let events of the same entry that were held and are due travel with a flight: one round
+        trip for an event of each key, and not for each event.
+        """
+        while flight.seqs and (other := self.next_returned(now)) is not None:
+            if other.offset != flight.offset or other.had or other.attempt > 1:
+                return
+            assert other.seqs, "an entry is divided or not"
+            flight.seqs |= other.seqs
+            flight.keys = {**flight.keys, **other.keys}
+            other.due = inf
+            self._open[flight.offset].remove(other)
 
     # --- settling ---
 
