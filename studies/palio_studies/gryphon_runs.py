@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from math import inf
 from time import process_time
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -48,7 +48,6 @@ class Drawn(NamedTuple):
 
 
 Pairs = list[tuple[int, int]]
-_Engine = TypeVar("_Engine", Index, Tree)
 
 
 def drawn_for(point: Point) -> Drawn:
@@ -70,7 +69,7 @@ def count_places(point: Point) -> list[Row]:
     drawn = drawn_for(point)
     workload, filters = drawn.workload, drawn.filters
     size = len(filters)
-    expected = _pairs(_filled(Index(), filters).match(drawn.events))
+    expected = _pairs(_index_of(filters).match(drawn.events))
     tests = sum(len(each.conjunctions[0].constraints) for each in filters)
     rows: list[Row] = []
 
@@ -143,7 +142,7 @@ def time_events(point: Point) -> list[Row]:
     """What an event costs on this machine, in every tree and in the index that brokers use."""
     drawn = drawn_for(point)
     factored = int(point.parameters["factored"])
-    index = _filled(Index(), drawn.filters)
+    index = _index_of(drawn.filters)
     expected = _pairs(index.match(drawn.events))  # compiles all of it
     engines: dict[str, Tree | Index] = {
         name: _tree_of(name, drawn, factored) for name in _trees_for(drawn.workload)
@@ -173,13 +172,15 @@ def _trees_for(workload: MatchingWorkload) -> list[str]:
 def _tree_of(name: str, drawn: Drawn, factored: int) -> Tree:
     names = drawn.workload.names
     index = names[:factored] if name == "a+b+c" else []
-    return _filled(Tree(names, **TREES[name], factored=index), drawn.filters)
+    filters = dict(enumerate(drawn.filters))
+    return Tree(filters, names, **TREES[name], factored=index)
 
 
-def _filled(engine: _Engine, filters: Sequence[Filter]) -> _Engine:
+def _index_of(filters: Sequence[Filter]) -> Index:
+    index = Index()
     for key, each in enumerate(filters):
-        engine.add(key, each)
-    return engine
+        index.add(key, each)
+    return index
 
 
 def _pairs(matches: Matches) -> Pairs:

@@ -28,11 +28,12 @@ def names(attributes: int) -> list[str]:
 
 def average_visits(subscriptions: Iterable[Wanted], attributes: int, values: int) -> float:
     """Visited nodes an event, over all events, in the equality version with all its levels."""
-    engine = Tree(names(attributes), collapse=False, successors=False)
+    filters: dict[int, Filter] = {}
     for key, wanted in enumerate(subscriptions):
         asked = zip(names(attributes), wanted, strict=True)
         parts = [Constraint.of(name, "=", value) for name, value in asked if value is not None]
-        engine.add(key, Filter.of([Conjunction.of(parts)]))
+        filters[key] = Filter.of([Conjunction.of(parts)])
+    engine = Tree(filters, names(attributes), collapse=False, successors=False)
     columns = list(zip(*product(range(values), repeat=attributes), strict=True))
     events = pa.record_batch(dict(zip(names(attributes), map(pa.array, columns), strict=True)))
     engine.match(events)
@@ -109,9 +110,7 @@ def test_random_sets_of_ranges_stay_below_their_bound(rng: random.Random, attrib
             )
             for _ in range(rng.randint(1, 60))
         }
-        engine = Tree(names(attributes), successors=False)
-        for key, each in enumerate(chosen):
-            engine.add(key, each)
+        engine = Tree(dict(enumerate(chosen)), names(attributes), successors=False)
         engine.match(events)
         most = range_visits_at_most(attributes, len(RANGES), 1 - 1 / VALUES, len(chosen))
         assert engine.work.visited / events.num_rows <= most

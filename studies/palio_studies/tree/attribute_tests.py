@@ -10,7 +10,7 @@ the inequality. The tests of one attribute, in their order:
 Results are exclusive, so an event follows at most one edge of a node besides `*`; no result at all
 (absent, another kind, NaN) follows only `*`. Cuts come in the order of a digest and not of their
 coordinates: implied results (`Cut.implied`) make the cuts of an attribute a search tree, and a
-fixed pseudo-random order keeps such a tree shallow whatever the order of arrival, as in a treap.
+fixed pseudo-random order keeps such a tree shallow whatever the constants, as in a treap.
 """
 
 from __future__ import annotations
@@ -203,11 +203,6 @@ class Path(NamedTuple):
         """The path of some steps in any order."""
         return cls(tuple(sorted(steps, key=lambda step: step.test.order)), bounds)
 
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        """Equal for equal paths."""
-        return tuple((step.test.order, step.result) for step in self.steps)
-
     def without(self, attribute: str, known: Result) -> Path | None:
         """What is left to test where an attribute has a known label; None if the path fails."""
         rest = []
@@ -234,7 +229,6 @@ class TotalOrder:
         self._ranks = {name: rank for rank, name in enumerate(schema)}
         self._values = {name: self._value(name) for name in schema}
         self._levels = [name for name in schema if levels and name not in factored]
-        self.level_sources = [ValueSource(name, None) for name in self._levels]
 
     def paths(self, conjunction: Conjunction) -> Iterator[Path]:
         """The paths of a conjunction without variables: alternatives that exclude each other.
@@ -264,10 +258,6 @@ class TotalOrder:
                     steps.append(PathStep(level, STAR))
             bounds = {source: each for piece in chosen for source, each in piece.bounds.items()}
             yield Path.of(steps, bounds)
-
-    def is_level(self, test: ElementaryTest) -> bool:
-        """Whether every path passes this test, caring or not."""
-        return isinstance(test, Value) and test.source.attribute in self._levels
 
     def value(self, attribute: str) -> Value:
         """The test of an attribute's value; those of the schema are shared."""
@@ -308,12 +298,9 @@ class TotalOrder:
         if start is None and end is None:
             start = low
         bounds = Bounds(start, end)
-        return Path(tuple(self.steps(source, bounds)), {source: bounds})
-
-    def steps(self, source: ValueSource, bounds: Bounds) -> list[PathStep]:
-        """What a range asks for."""
         cuts = [self.cut(source, place) for place in bounds if place is not None]
-        return [PathStep(cut, cut.decide(bounds)) for cut in cuts]
+        steps = tuple(PathStep(cut, cut.decide(bounds)) for cut in cuts)
+        return Path(steps, {source: bounds})
 
 
 _VALUE, _CUT = range(2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Any, Final, TypeAlias
 
@@ -24,37 +24,6 @@ _KINDS: Final = {
 }
 
 
-class SourceSlots:
-    """A number for every source that some path tests, given back when none does any more."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[ValueSource, int] = {}
-        self._users: dict[ValueSource, int] = {}
-        self._free: list[int] = []
-
-    def acquire(self, source: ValueSource) -> None:
-        """Count one more user of a source."""
-        if source not in self._numbers:
-            self._numbers[source] = self._free.pop() if self._free else len(self._numbers)
-        self._users[source] = self._users.get(source, 0) + 1
-
-    def release(self, source: ValueSource) -> None:
-        """Count one user less."""
-        self._users[source] -= 1
-        if not self._users[source]:
-            del self._users[source]
-            self._free.append(self._numbers.pop(source))
-
-    def __getitem__(self, source: ValueSource) -> int:
-        return self._numbers[source]
-
-    def __len__(self) -> int:
-        return len(self._numbers) + len(self._free)
-
-    def __iter__(self) -> Iterator[ValueSource]:
-        return iter(self._numbers)
-
-
 class TreeEvents:
     """A batch that conforms to the model, read by slots."""
 
@@ -62,7 +31,7 @@ class TreeEvents:
         self._batch = batch
         self._places = {name: place for place, name in enumerate(batch.schema.names)}
 
-    def rows(self, slots: SourceSlots) -> Iterator[Row]:
+    def rows(self, slots: Mapping[ValueSource, int]) -> Iterator[Row]:
         """What the slots read, row by row."""
         nothing: Iterable[Any] = repeat(None)
         columns = [nothing] * len(slots)

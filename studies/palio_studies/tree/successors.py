@@ -94,16 +94,13 @@ class Knowledge:
 
 
 def successors(place: TreePlace) -> tuple[TreePlace, ...]:
-    """The successor set of a place, found now or remembered from before."""
+    """The successor set of a place, found once."""
     if place.successors is not None:
         return place.successors
     run, top = [], place
     while top.parent is not None and top.taken is not STAR:
         top = top.parent
         run.append(top)
-    watched: set[TreePlace] = {place, *run}
-    if top.parent is not None:
-        watched.add(top.parent)
     if isinstance(place, TreeNode):
         run.append(place)
     known = Knowledge.at(place)
@@ -113,7 +110,6 @@ def successors(place: TreePlace) -> tuple[TreePlace, ...]:
         here: TreePlace | None = pending.pop()
         passed: list[TreeNode] = []
         while isinstance(here, TreeNode):
-            watched.add(here)
             result = known.decide(here)
             if result is UNDECIDED:
                 break
@@ -123,8 +119,8 @@ def successors(place: TreePlace) -> tuple[TreePlace, ...]:
             pending += _stars(passed)
         else:
             found.append(here)
-    place.remember(tuple(found), watched)
-    return tuple(found)
+    place.successors = tuple(found)
+    return place.successors
 
 
 def _stars(nodes: list[TreeNode]) -> list[TreePlace]:

@@ -8,7 +8,7 @@ import msgspec
 
 from palio_studies.tree.attribute_tests import show_label
 from palio_studies.tree.factoring import OTHERS, Forest
-from palio_studies.tree.nodes import Leaf, MatchingTree, TreeNode, TreePlace
+from palio_studies.tree.nodes import Leaf, TreeNode, TreePlace, places
 
 
 class Space(msgspec.Struct, frozen=True):
@@ -26,12 +26,12 @@ class Space(msgspec.Struct, frozen=True):
         return self.edges + self.successors
 
 
-def space(trees: Iterable[MatchingTree]) -> Space:
+def space(trees: Iterable[TreePlace | None]) -> Space:
     """Count places, edges and the entries of those successor sets that have been found."""
     roots = nodes = leaves = entries = edges = 0
-    for tree in trees:
+    for root in trees:
         roots += 1
-        for place in tree.places():
+        for place in places(root):
             entries += len(place.successors or ())
             edges += place.parent is not None
             if isinstance(place, TreeNode):
@@ -44,10 +44,10 @@ def space(trees: Iterable[MatchingTree]) -> Space:
 def draw(forest: Forest) -> Iterator[str]:
     """A forest as indented lines, each tree under the values of the index attributes it is for."""
     headed = []
-    for choice, tree in forest.trees.items():
+    for choice, root in forest.trees.items():
         labels = ["others" if each is OTHERS else show_label(each) for each in choice]
         named = zip(forest.attributes, labels, strict=True)
-        headed.append((", ".join(f"{name}: {shown}" for name, shown in named), tree.root))
+        headed.append((", ".join(f"{name}: {shown}" for name, shown in named), root))
     for headline, root in sorted(headed, key=lambda each: each[0]):
         if headline:
             yield headline

@@ -1,4 +1,4 @@
-"""`Tree`: the matching tree of gryphon, incremental.
+"""`Tree`: the matching tree of gryphon, for a set of filters.
 
 Filters become paths of elementary tests (attribute_tests.py), one for each conjunction and for each
 value of a short list; paths are kept in a tree (nodes.py) that events descend. The three
@@ -7,25 +7,25 @@ optimizations of the paper are switches: `collapse` leaves out nodes that nobody
 (factoring.py). `space` and `work` count what the paper counts.
 
 This is the classic algorithm, kept readable and comparable; `palio.matching.Index` is the engine
-for production, and takes filters with other tests too. One thread at a time may use a tree.
+for production: its filters come and go, and may have other tests too. One thread at a time may use
+a tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from palio.errors import InvalidInput, LimitExceeded
 from palio.matching.protocol import Matches
 from palio.model.events import conform
 from palio.model.filters import Filter
-from palio_studies.tree.attribute_tests import Path, TotalOrder, ValueSource
-from palio_studies.tree.events import Row, SourceSlots, TreeEvents
+from palio_studies.tree.attribute_tests import TotalOrder, ValueSource
+from palio_studies.tree.events import Row, TreeEvents
 from palio_studies.tree.factoring import Forest
-from palio_studies.tree.nodes import Leaf, TreeNode, TreePlace
+from palio_studies.tree.nodes import Leaf, TreeNode, TreePlace, places
 from palio_studies.tree.successors import successors
 from palio_studies.tree.survey import Space, draw, space
 
@@ -41,7 +41,7 @@ class Work(msgspec.Struct):
 
 
 class Tree:
-    """Filters by key, matched by descending a tree of their tests.
+    """Filters by key, matched by descending a tree of their tests. Filters have no variables.
 
     `schema` lists the attributes of events in the order in which they are tested; popular ones
     belong first. Attributes that are not listed come after those, by name. Without `collapse` every
@@ -49,9 +49,8 @@ class Tree:
 
     >>> import palio
     >>> from palio.model import to_batch
-    >>> engine = Tree(["city"])
-    >>> engine.add(1, palio.parse("city = 'New York' AND temperature < 40"))
-    >>> engine.add(2, palio.parse("temperature < 32"))
+    >>> texts = {1: "city = 'New York' AND temperature < 40", 2: "temperature < 32"}
+    >>> engine = Tree({key: palio.parse_filter(text) for key, text in texts.items()}, ["city"])
     >>> engine.match(to_batch({"city": "New York", "temperature": 30})).keys.tolist()
     [1, 2]
     >>> print(engine)
@@ -64,6 +63,7 @@ class Tree:
 
     def __init__(
         self,
+        filters: Mapping[int, Filter],
         schema: Sequence[str] = (),
         *,
         collapse: bool = True,
@@ -71,47 +71,21 @@ class Tree:
         factored: Sequence[str] = (),
     ) -> None:
         self.work = Work()
-        self._order = TotalOrder(schema, levels=not collapse, factored=factored)
         self._successors = successors
-        self._slots = SourceSlots()
-        self._index = [ValueSource(name, None) for name in factored]
-        for source in (*self._index, *self._order.level_sources):
-            self._slots.acquire(source)
-        self._forest = Forest(factored, self._order, self._slots)
-        self._paths: dict[int, tuple[Path, ...]] = {}
-
-    def add(self, key: int, filter: Filter) -> None:
-        """Add the filter of a key, which has none yet and no variables."""
-        if key in self._paths:
-            raise InvalidInput(f"key {key} has a filter; remove it first")
-        # Equal paths of two conjunctions are one.
-        paths = {
-            path.identity: path
+        order = TotalOrder(schema, levels=not collapse, factored=factored)
+        paths = [
+            (path, key)
+            for key, filter in filters.items()
             for conjunction in filter.conjunctions
-            for path in self._order.paths(conjunction)
+            for path in order.paths(conjunction)
+        ]
+        self._index = [ValueSource(name, None) for name in factored]
+        tested = [step.test.source for path, _ in paths for step in path.steps]
+        self._slots = {
+            source: slot for slot, source in enumerate(dict.fromkeys([*self._index, *tested]))
         }
-        entered: list[Path] = []
-        try:
-            for path in paths.values():
-                self._forest.check_size(path)
-                for step in path.steps:
-                    self._slots.acquire(step.test.source)
-                self._forest.add(path, key)
-                entered.append(path)
-        except LimitExceeded:
-            self._leave(key, entered)
-            raise
-        self._paths[key] = tuple(entered)
-
-    def remove(self, key: int) -> None:
-        """Forget a key; one that is not there is a `KeyError`."""
-        self._leave(key, self._paths.pop(key))
-
-    def _leave(self, key: int, paths: Iterable[Path]) -> None:
-        for path in paths:
-            self._forest.remove(path, key)
-            for step in path.steps:
-                self._slots.release(step.test.source)
+        """By what tests read of events, the place in a row that has it."""
+        self._forest = Forest(factored, paths, self._slots)
 
     def match(self, events: pa.RecordBatch) -> Matches:
         """All pairs (row, key) of an event and a filter it matches, sorted."""
@@ -120,23 +94,20 @@ class Tree:
         rows: list[int] = []
         keys: list[int] = []
         for number, row in enumerate(TreeEvents(conform(events)).rows(self._slots)):
-            tree = self._forest.tree_for(tuple(row[slot] for slot in index))
-            found = sorted(set().union(*(leaf.keys for leaf in search(tree.root, row, self.work))))
+            root = self._forest.root_for(tuple(row[slot] for slot in index))
+            found = sorted(set().union(*(leaf.keys for leaf in search(root, row, self.work))))
             keys += found
             rows += [number] * len(found)
             self.work.events += 1
         return Matches(np.array(rows, np.int64), np.array(keys, np.int64))
 
     def space(self) -> Space:
-        """Nodes, edges and entries of successor sets, those sets found that were not needed yet."""
+        """Nodes, edges and entries of successor sets, for which all sets are found."""
         if self._successors:
-            for tree in self._forest.trees.values():
-                for place in tree.places():
+            for root in self._forest.trees.values():
+                for place in places(root):
                     successors(place)
         return space(self._forest.trees.values())
-
-    def __len__(self) -> int:
-        return len(self._paths)
 
     def __str__(self) -> str:
         return "\n".join(draw(self._forest))

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from palio.model import Kind
 from palio_studies.tree.attribute_tests import ValueSource, label
-from palio_studies.tree.events import SourceSlots, TreeEvents
+from palio_studies.tree.events import TreeEvents
 
 MOMENT = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 BATCH = pa.record_batch(
@@ -21,11 +21,8 @@ BATCH = pa.record_batch(
 )
 
 
-def slots_of(*sources: tuple[str, Kind | None]) -> SourceSlots:
-    slots = SourceSlots()
-    for source in sources:
-        slots.acquire(ValueSource(*source))
-    return slots
+def slots_of(*sources: tuple[str, Kind | None]) -> dict[ValueSource, int]:
+    return {ValueSource(*source): slot for slot, source in enumerate(sources)}
 
 
 def test_labels_and_coordinates() -> None:
@@ -52,16 +49,4 @@ def test_other_kinds_and_other_attributes_are_absent() -> None:
 
 
 def test_there_are_rows_without_any_slot() -> None:
-    assert len(list(TreeEvents(BATCH).rows(SourceSlots()))) == 2
-
-
-def test_a_slot_is_free_when_its_last_user_is_gone() -> None:
-    slots = slots_of(("a", None), ("b", None), ("a", None))
-    a, b = ValueSource("a", None), ValueSource("b", None)
-    slots.release(a)
-    assert (slots[a], slots[b]) == (0, 1)
-    slots.release(a)
-    slots.acquire(ValueSource("c", None))
-    assert slots[ValueSource("c", None)] == 0
-    assert len(slots) == 2
-    assert set(slots) == {b, ValueSource("c", None)}
+    assert len(list(TreeEvents(BATCH).rows({}))) == 2

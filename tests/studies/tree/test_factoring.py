@@ -12,10 +12,8 @@ from palio_studies.tree.tree import Tree
 
 
 def tree_of(*texts: str, factored: str = "a") -> Tree:
-    engine = Tree("abc", factored=factored)
-    for key, text in enumerate(texts, 1):
-        engine.add(key, parse_filter(text))
-    return engine
+    filters = {key: parse_filter(text) for key, text in enumerate(texts, 1)}
+    return Tree(filters, "abc", factored=factored)
 
 
 def test_a_tree_for_each_value_and_one_for_the_others() -> None:
@@ -35,15 +33,6 @@ def test_a_tree_for_each_value_and_one_for_the_others() -> None:
     ]
 
 
-def test_a_value_that_comes_later_gets_what_did_not_care() -> None:
-    texts = ["b = 2", "a < 5 AND b = 3", "a = 1 AND b = 1", "a != 9"]
-    first = tree_of(*texts)
-    second = Tree("abc", factored="a")
-    for key in (3, 1, 4, 2):
-        second.add(key, parse_filter(texts[key - 1]))
-    assert str(first) == str(second)
-
-
 def test_other_tests_of_an_index_attribute_are_decided_where_its_value_is_known() -> None:
     engine = tree_of("a = 1 AND b = 1", "a < 5 AND b = 2", "a > 5 AND b = 3")
     drawn = str(engine).split("a: others")[0].splitlines()
@@ -51,14 +40,6 @@ def test_other_tests_of_an_index_attribute_are_decided_where_its_value_is_known(
     for value, keys in ((1, [1, 2]), (2, [2]), (7, [3])):
         events = [to_batch({"a": value, "b": b}) for b in (1, 2, 3)]
         assert [key for each in events for key in engine.match(each).keys.tolist()] == keys
-
-
-def test_a_value_that_nobody_asks_for_any_more_has_no_tree() -> None:
-    engine = tree_of("a = 1", "a = 1 AND b = 1", "a = 2")
-    engine.remove(1)
-    assert engine.space().trees == 3
-    engine.remove(2)
-    assert engine.space().trees == 2
 
 
 def test_two_index_attributes_make_a_product() -> None:
@@ -73,25 +54,14 @@ def test_an_absent_index_attribute_is_among_the_others() -> None:
     assert engine.match(to_batch({"b": 1})).keys.tolist() == [3]
 
 
-def test_paths_of_one_filter_that_become_one_are_counted() -> None:
-    engine = tree_of("a = 1 AND b = 1 OR a < 3 AND b = 1", "a = 1")
-    drawn = str(tree_of("a < 3 AND b = 1", "a = 1"))
-    engine.remove(1)
-    engine.add(1, parse_filter("a < 3 AND b = 1"))
-    assert str(engine) == drawn
-
-
 @pytest.mark.parametrize(("values", "refused"), [(2, False), (3, False), (4, True)])
 def test_the_number_of_trees_is_limited(
     monkeypatch: pytest.MonkeyPatch, values: int, refused: bool
 ) -> None:
     monkeypatch.setattr(factoring, "MAX_TREES", 4)  # three values and the others
-    engine = tree_of(*(f"a = {value}" for value in range(values - 1)))
-    last = parse_filter(f"a = {values}")
+    texts = [f"a = {value}" for value in range(values)]
     if refused:
         with pytest.raises(LimitExceeded, match="the number of trees for a exceeds MAX_TREES = 4"):
-            engine.add(9, last)
-        assert len(engine) == values - 1
+            tree_of(*texts)
     else:
-        engine.add(9, last)
-        assert engine.space().trees == values + 1
+        assert tree_of(*texts).space().trees == values + 1

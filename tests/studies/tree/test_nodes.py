@@ -9,15 +9,13 @@ import pytest
 
 from palio.language.parsing import parse_filter
 from palio.model import to_batch
-from palio_studies.tree.nodes import Leaf, MatchingTree
+from palio_studies.tree.nodes import places
 from palio_studies.tree.tree import Tree
 
 
 def tree_of(*texts: str, schema: str = "", collapse: bool = True) -> Tree:
-    engine = Tree(schema, collapse=collapse)
-    for key, text in enumerate(texts, 1):
-        engine.add(key, parse_filter(text))
-    return engine
+    filters = {key: parse_filter(text) for key, text in enumerate(texts, 1)}
+    return Tree(filters, schema, collapse=collapse)
 
 
 def drawn(engine: Tree) -> list[str]:
@@ -113,25 +111,6 @@ class TestThePapersExamples:
         assert engine.work.visited == space.nodes + space.leaves == 31
 
 
-def _tree(engine: Tree) -> MatchingTree:
-    (tree,) = engine._forest.trees.values()
-    return tree
-
-
-def test_the_order_of_arrival_does_not_matter(rng: random.Random) -> None:
-    texts = [f"x >= {rng.randrange(9)} AND x < {rng.randrange(9, 20)}" for _ in range(30)]
-    texts += [f"x < {n} AND y = {n % 3}" for n in range(12)] + ["y = 1", "TRUE"]
-    keyed = list(enumerate(texts))
-    pictures = set()
-    for _ in range(5):
-        engine = Tree("xy")
-        rng.shuffle(keyed)
-        for key, text in keyed:
-            engine.add(key, parse_filter(text))
-        pictures.add(str(engine))
-    assert len(pictures) == 1
-
-
 @pytest.mark.parametrize("order", ["rising", "falling", "random"])
 def test_cuts_make_a_shallow_tree_whatever_their_order(rng: random.Random, order: str) -> None:
     limits = list(range(800))
@@ -139,34 +118,12 @@ def test_cuts_make_a_shallow_tree_whatever_their_order(rng: random.Random, order
         limits.reverse()
     elif order == "random":
         rng.shuffle(limits)
-    engine = Tree()
-    for limit in limits:
-        engine.add(limit, parse_filter(f"x < {limit}"))
+    engine = Tree({limit: parse_filter(f"x < {limit}") for limit in limits})
+    (root,) = engine._forest.trees.values()
     depths = []
-    for place in _tree(engine).places():
+    for place in places(root):
         depth, above = 0, place
         while above.parent is not None:
             depth, above = depth + 1, above.parent
         depths.append(depth)
     assert max(depths) < 40  # about 2 ln n = 13 on average; a chain would be 800
-
-
-def test_a_cut_that_nobody_needs_any_more_is_gone() -> None:
-    engine = tree_of("x < 5 AND y = 1", "x < 3 AND y = 2", "x >= 4", "2 <= x AND x < 9")
-    alone = tree_of("x < 5 AND y = 1")
-    for key in (2, 3, 4):
-        engine.remove(key)
-    assert drawn(engine) == drawn(alone)
-    engine.remove(1)
-    assert drawn(engine) == []
-
-
-def test_a_path_can_be_told_from_its_leaf() -> None:
-    engine = tree_of("1 <= x AND x < 9 AND y = 2 AND z = 'a'", "x < 5", "x >= 7 AND y = 2")
-    tree = _tree(engine)
-    for place in tree.places():
-        if isinstance(place, Leaf):
-            (key,) = place.keys
-            (path,) = engine._paths[key]
-            assert tree.path_to(place).identity == path.identity
-            assert tree.path_to(place).bounds == path.bounds

@@ -8,9 +8,8 @@ from palio_studies.tree.tree import Tree
 
 
 def test_space_counts_what_the_paper_counts() -> None:
-    engine = Tree("abc")
-    for key, text in enumerate(["a = 1 AND b = 1", "b = 1", "a = 2"]):
-        engine.add(key, parse_filter(text))
+    texts = ["a = 1 AND b = 1", "b = 1", "a = 2"]
+    engine = Tree({key: parse_filter(text) for key, text in enumerate(texts)}, "abc")
     space = engine.space()
     # a -1-> b -1-> [0]; a -2-> [2]; a -*-> b -1-> [1]; of [0] and of the b before it succeeds [1],
     # of [2] the last b.
@@ -19,23 +18,19 @@ def test_space_counts_what_the_paper_counts() -> None:
 
 
 def test_successor_sets_are_counted_only_where_they_are_used() -> None:
-    engine = Tree(successors=False)
-    engine.add(1, parse_filter("a = 1"))
-    engine.add(2, parse_filter("b = 1"))
+    filters = {1: parse_filter("a = 1"), 2: parse_filter("b = 1")}
+    engine = Tree(filters, successors=False)
     assert engine.space().successors == 0
 
 
 def test_a_leaf_names_its_keys() -> None:
-    engine = Tree()
-    engine.add(10, parse_filter("a = 1"))
-    engine.add(2, parse_filter("a = 1"))
+    engine = Tree(dict.fromkeys((10, 2), parse_filter("a = 1")))
     assert str(engine).splitlines() == ["a", "  1: [2, 10]"]
 
 
 def test_results_are_drawn_as_a_filter_writes_them() -> None:
-    engine = Tree("abe")
-    engine.add(1, parse_filter("a = TRUE AND b = X'00'"))
-    engine.add(2, parse_filter("e >= TIMESTAMP '2026-01-01T00:00:00Z'"))
+    texts = ["a = TRUE AND b = X'00'", "e >= TIMESTAMP '2026-01-01T00:00:00Z'"]
+    engine = Tree({key: parse_filter(text) for key, text in enumerate(texts, 1)}, "abe")
     assert str(engine).splitlines() == [
         "a",
         "  TRUE: b",
