@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import sys
 from collections.abc import Callable
 from itertools import combinations, count
 from pathlib import Path
@@ -17,7 +15,6 @@ import palio.testing
 from palio.cli.demo import audit as audit_module
 from palio.cli.demo import demo as demo_module
 from palio.cli.demo.audit import Promise, Quote
-from palio.cli.demo.board import Board
 from palio.cli.demo.demo import Demo
 from palio.client.connection import Client
 from palio.client.events import PublishReceipt
@@ -70,19 +67,11 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "run", palio.testing.run)
 
 
-class Saying(Board):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def print_line(self, line: str) -> None:
-        self.lines.append(line)
-
-
 @pytest.mark.usefixtures("virtual")
 @pytest.mark.parametrize(("seconds", "rate"), [(4, 200), (0.1, 2_000), (60, 6)])
 def test_all_promises_are_kept_and_shown(seconds: float, rate: int, tmp_path: Path) -> None:
-    board = Saying()
-    one = Demo(seconds, rate, 1, board)
+    lines: list[str] = []
+    one = Demo(seconds, rate, 1, lines.append)
     asyncio.run(one.run(tmp_path))
     outcomes = {name: promise.outcome() for name, promise in one.promises.items()}
     assert all(outcome.is_kept for outcome in outcomes.values())
@@ -92,10 +81,13 @@ def test_all_promises_are_kept_and_shown(seconds: float, rate: int, tmp_path: Pa
     assert outcomes["bargains"].expected < one.quotes
     assert outcomes["ticker"].lost > 0
     assert outcomes["ticker"].received + outcomes["ticker"].lost == one.quotes
-    (back,) = (line for line in board.lines if "is back" in line)
+    (back,) = (line for line in lines if "is back" in line)
     assert int(back.split("; ")[1].split()[0]) >= 60
-    killed = next(line for line in board.lines if "is killed" in line)
-    assert board.lines.index(killed) < board.lines.index(back)
+    killed = next(line for line in lines if "is killed" in line)
+    assert lines.index(killed) < lines.index(back)
+    seconds_shown = [line.split()[0] for line in lines if line[4:6] == "s "]
+    assert seconds_shown == sorted(set(seconds_shown), key=int), "a line a second at the most"
+    assert len(seconds_shown) >= int(seconds) - 1
 
 
 def forgets(quotes: list[Quote]) -> list[Quote]:
@@ -182,31 +174,6 @@ def test_without_spark_it_says_how_to_install_it(
     outcome = palio("demo", "--seconds", "1")
     assert outcome.status == 0
     assert "pip install 'palio[spark]'" in outcome.out
-
-
-@pytest.mark.usefixtures("virtual")
-@pytest.mark.parametrize(
-    ("environment", "live"), [({}, True), ({"CI": "true"}, False), ({"TERM": "dumb"}, False)]
-)
-def test_on_a_terminal_it_is_live_unless_that_makes_no_sense(
-    palio: Palio, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], live: bool
-) -> None:
-    class Terminal(io.StringIO):
-        encoding = "utf-8"
-
-        def isatty(self) -> bool:
-            return True
-
-    for name in ("CI", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
-    assert palio("demo", *QUICK).status == 0
-    assert ("\x1b[" in terminal.getvalue()) is live
-    assert "agree." in terminal.getvalue()
 
 
 @pytest.mark.usefixtures("virtual")

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,6 @@ import pyarrow as pa
 
 from palio.cli.demo import audit
 from palio.cli.demo.audit import Outcome, Promise, Quote, table_of
-from palio.cli.demo.board import Board, BoardState, board_for
 from palio.cli.reporting import show
 from palio.client.connection import Client, connect
 from palio.client.subscription import Subscription
@@ -73,7 +73,9 @@ PATIENCE_S: Final = 30.0
 class Demo:
     """One run."""
 
-    def __init__(self, seconds: float, rate: int, seed: int, board: Board) -> None:
+    def __init__(
+        self, seconds: float, rate: int, seed: int, print_line: Callable[[str], None]
+    ) -> None:
         self.promises = {row[0]: Promise(*row) for row in PROMISES}
         self.quotes = 0
         self.moves = 0
@@ -81,7 +83,8 @@ class Demo:
         self._seconds = seconds
         self._interval = len(SYMBOLS) / rate
         self._market = Market(seed)
-        self._board = board
+        self._print_line = print_line
+        self._next_second = 1
         self._brokers = dict.fromkeys((BERLIN, LONDON, TOKYO), True)
         self._subscriptions: dict[str, Subscription] = {}
         self._is_open = True
@@ -93,7 +96,7 @@ class Demo:
 
     async def run(self, folder: Path) -> None:
         """Start the brokers, open the market, close it, and wait for what is owed."""
-        print_line = self._board.print_line
+        print_line = self._print_line
         print_line(f"Three brokers start, each a process: {', '.join(self._brokers)}.")
         async with AsyncExitStack() as stack:
             fleet = await stack.enter_async_context(Fleet(tuple(self._brokers), folder))
@@ -108,8 +111,7 @@ class Demo:
             async with asyncio.TaskGroup() as group:
                 receivers = [group.create_task(self._receive(name)) for name in self.promises]
                 script = group.create_task(self._kill_and_restart(fleet))
-                with self._board:
-                    await self._trade(clients[BERLIN])
+                await self._trade(clients[BERLIN])
                 await script
                 await self._all_received(*self.promises.values())
                 for task in receivers:
@@ -165,7 +167,7 @@ class Demo:
                 for promise in self.promises.values():
                     promise.expect(self.quotes, quote)
             await exchange.publish(quotes, durable=True)
-            self._board.draw(self._state())
+            self._print_counts()
             self._tick.set()
             self._tick = asyncio.Event()
             await asyncio.sleep(max(0.0, began + self._interval - clock()))
@@ -202,13 +204,13 @@ class Demo:
             self._brokers[TOKYO] = False
             await fleet.kill(TOKYO)
         before = len(ledger.expected)
-        self._board.print_line(f"{TOKYO} is killed with SIGKILL; {LONDON} receives on.")
+        self._print_line(f"{TOKYO} is killed with SIGKILL; {LONDON} receives on.")
         await self._traded(LEAST_TICKS, RESTART_AT)
         await fleet.start(TOKYO)
         await fleet.linked()
         self._brokers[TOKYO] = True
         waited = len(ledger.expected) - before
-        self._board.print_line(
+        self._print_line(
             f"{TOKYO} is back with its disk; {waited} quotes waited for its ledger."
         )
         await self._traded(LEAST_TICKS, 1.0)
@@ -225,17 +227,28 @@ class Demo:
             return False
         return True
 
-    def _state(self) -> BoardState:
-        return BoardState(
-            seconds=self._elapsed,
-            quotes=self.quotes,
-            prices=dict(self._market.prices),
-            brokers=dict(self._brokers),
-            promises=tuple(self.promises.values()),
-        )
+    def _print_counts(self) -> None:
+        """Print what each subscriber has received, once a second."""
+        if self._elapsed >= self._next_second:
+            self._next_second = int(self._elapsed) + 1
+            counts = "  ".join(map(_counts, self.promises.values()))
+            self._print_line(f"{int(self._elapsed):>3} s  {counts}")
 
 
-async def _played(one: Demo, board: Board, *, spark: bool) -> list[Outcome]:
+def _counts(promise: Promise) -> str:
+    """The deliveries in a few words.
+
+    >>> _counts(Promise("bargains", "london", "price < :limit", {"limit": 98.5}))
+    'bargains [98.50] 0'
+    """
+    lost = f" ({promise.lost} lost)" if promise.lost else ""
+    limit = "".join(f" [{value:.2f}]" for value in promise.values.values())
+    return f"{promise.name}{limit} {promise.received}{lost}"
+
+
+async def _played(
+    one: Demo, print_line: Callable[[str], None], *, spark: bool
+) -> list[Outcome]:
     """Run the demo in a folder of its own, which is gone afterwards."""
     with TemporaryDirectory(prefix="palio-demo-") as name:
         folder = Path(name)
@@ -246,9 +259,9 @@ async def _played(one: Demo, board: Board, *, spark: bool) -> list[Outcome]:
         promises = one.promises.values()
         outcomes = [promise.outcome() for promise in promises]
         if spark and find_spec("pyspark") is None:
-            board.print_line("(Spark is left out: it needs pip install 'palio[spark]')")
+            print_line("(Spark is left out: it needs pip install 'palio[spark]')")
         elif spark and one.ledger:
-            board.print_line(
+            print_line(
                 "Spark matches the ledger's quotes again, with every limit in its time."
             )
             await audit.match_again(audit.write_job(folder, one.ledger, promises))
@@ -261,20 +274,29 @@ async def _played(one: Demo, board: Board, *, spark: bool) -> list[Outcome]:
 
 def demo(seconds: float, rate: int, seed: int, *, spark: bool, as_json: bool) -> int:
     """Run the demo; 0 if all promises were kept."""
-    board = board_for(as_json=as_json)
-    one = Demo(seconds, rate, seed, board)
-    outcomes = asyncio.run(_played(one, board, spark=spark))
+    print_line = _print_nothing if as_json else _print_line
+    one = Demo(seconds, rate, seed, print_line)
+    outcomes = asyncio.run(_played(one, print_line, spark=spark))
     agree = all(outcome.is_kept for outcome in outcomes)
     if as_json:
         subscribers = [msgspec.to_builtins(outcome) for outcome in outcomes]
         counts = {"quotes": one.quotes, "moves": one.moves}
         show({"seed": seed, **counts, "agreed": agree, "subscribers": subscribers})
-    board.print_line(f"\n{table_of(outcomes)}\n")
-    board.print_line(
+    print_line(f"\n{table_of(outcomes)}\n")
+    print_line(
         f"Quotes: {one.quotes:,}; moves of the limit: {one.moves}; brokers killed: 1.\n"
         f"What was promised and what was received {'agree' if agree else 'DISAGREE'}."
     )
     return 0 if agree else 1
+
+
+def _print_line(line: str) -> None:
+    show(line)
+    sys.stdout.flush()
+
+
+def _print_nothing(_line: str) -> None:
+    """For programs, which read the one document at the end."""
 
 
 # --- the market ---
