@@ -119,18 +119,6 @@ def test_events_may_be_matched_on_spark(run: Palio, home: Path) -> None:
     assert (lost.status, "cannot read events" in lost.err) == (2, True)
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs palio[figures]")
-@pytest.mark.parametrize("ending", ["svg", "png"])
-def test_a_plan_is_drawn(run: Palio, home: Path, ending: str) -> None:
-    out, picture = home / "plan.json", home / f"plan.{ending}"
-    run("plan", "make", "--destinations", str(home / "went.jsonl"), "--output", str(out))
-    assert run("plan", "show", str(out), "--picture", str(picture)).status == 0
-    begin = picture.read_bytes()[:100]
-    assert begin.startswith(b"<?xml" if ending == "svg" else b"\x89PNG")
-    refused = run("plan", "show", str(out), "--picture", str(home / "plan.bmp"))
-    assert (refused.status, "is .svg or .png" in refused.err) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -94,7 +94,6 @@ for _name, _group in GROUPS.items():
 end_with_examples(app)
 
 EXTRAS: Final = {
-    "figures": ("matplotlib",),
     "server": (
         "cryptography",
         "h11",

@@ -234,10 +234,6 @@ def show_plan(
     publisher: Annotated[
         str | None, typer.Option("--source", metavar="BROKER", help="With --to: where it begins.")
     ] = None,
-    picture: Annotated[
-        Path | None,
-        typer.Option("--picture", metavar="FILE", help="Draw brokers by groups, as SVG or PNG."),
-    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Show what a plan is and costs, and the way of an event."""
@@ -247,8 +243,6 @@ def show_plan(
     if publisher is not None and to is None:
         raise InvalidInput("--source requires --to")
     way = None if to is None else explain(made, [each for each in to.split(",") if each], publisher)
-    if picture is not None:
-        _draw(made, picture)
     if as_json:
         show({"method": made.method, "brokers": len(made.brokers), "groups": made.group_count}
              | {"report": report, "way": way})  # fmt: skip
@@ -277,39 +271,6 @@ def _table(reports: list[PlanReport]) -> str:
         for each in reports
     ]
     return "\n".join(lines)
-
-
-# --- the picture ---
-
-DRAWN_GROUPS: Final = 400
-"""Groups in a picture: more would be narrower than a dot."""
-
-
-def _draw(plan: GroupPlan, path: Path) -> None:
-    """Brokers by groups: a dot where one is in the other, from the least group to the largest."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from palio.multicast.broker_sets import masks_of, sizes_of
-
-    if path.suffix not in {".svg", ".png"}:
-        raise InvalidInput(f"a picture is .svg or .png, not {path.suffix!r:.20}")
-    shown = np.unique(
-        np.linspace(0, plan.group_count - 1, min(DRAWN_GROUPS, plan.group_count)).astype(np.int64)
-    )
-    members = plan.members(shown)
-    masks = masks_of(members[np.argsort(sizes_of(members), kind="stable")], len(plan.brokers))
-    figure = Figure(figsize=(9, 2 + min(8, 0.12 * len(plan.brokers))), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1, 4))
-    upper.bar(range(len(masks)), masks.sum(axis=1), width=1.0, color="tab:blue")
-    upper.set_ylabel("brokers")
-    upper.set_title(f"{plan.method}: {plan.group_count:,} groups, {len(shown):,} shown")
-    lower.imshow(masks.T, aspect="auto", cmap="Blues", interpolation="nearest", vmin=0, vmax=1.3)
-    lower.set_xlabel("groups, by size")
-    lower.set_ylabel("brokers")
-    if len(plan.brokers) <= 30:
-        lower.set_yticks(range(len(plan.brokers)), plan.brokers)
-    figure.savefig(path, dpi=120)
 
 
 # --- a plan in use ---

@@ -24,7 +24,7 @@ from palio.errors import InvalidInput, PalioError
 from palio.spark.attributes import leaves
 from palio.spark.matches import match
 from palio.spark.plan import Normalize, Plan, SinkPlan
-from palio.spark.report import DRAWN_SUBSCRIPTIONS, RankedCount, RunReport, StageTime
+from palio.spark.report import RankedCount, RunReport, StageTime
 from palio.spark.sequencing import sequences
 from palio.spark.sessions import first_cause, option_text
 from palio.spark.sets import SubscriptionSet, subscriptions
@@ -366,7 +366,6 @@ class _Run:
                 "busiest": tuple(matches.counts[:top]),
                 "dead": tuple(islice(dead, top)),
                 "dead_count": len(dead),
-                "counts": tuple(count.count for count in matches.counts[:DRAWN_SUBSCRIPTIONS]),
             }
         return RunReport(
             pipeline=self.plan.name,

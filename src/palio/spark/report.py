@@ -1,16 +1,12 @@
-"""The report of a pipeline's run: as data, as Markdown, and drawn where there is matplotlib."""
+"""The report of a pipeline's run: as data, and as Markdown."""
 
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
-
-DRAWN_SUBSCRIPTIONS: Final = 10_000
-"""Points of the figure; more are no easier to see."""
 
 
 class StageTime(msgspec.Struct, frozen=True):
@@ -53,8 +49,6 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of a stream."""
     late: int = 0
     """Events of a stream that came after the watermark had passed them, and are in no sequence."""
-    counts: tuple[int, ...] = ()
-    """Matches by subscription, in descending order, as far as they are drawn."""
 
     def markdown(self) -> str:
         """The report for people."""
@@ -96,40 +90,13 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_report(report: RunReport, directory: str | Path) -> list[str]:
-    """Write `report.md`, `report.json` and figures; the files, by their paths."""
+    """Write `report.md` and `report.json`; the files, by their paths."""
     home = Path(directory)
     home.mkdir(parents=True, exist_ok=True)
-    figures = _figures(report, home) if find_spec("matplotlib") else []
-    text = report.markdown() + "".join(f"\n![{figure.stem}]({figure.name})\n" for figure in figures)
-    (home / "report.md").write_text(text, encoding="utf-8")
+    (home / "report.md").write_text(report.markdown(), encoding="utf-8")
     document = msgspec.to_builtins(report, enc_hook=str)
     (home / "report.json").write_text(json.dumps(document, indent=2), encoding="utf-8")
-    return [str(home / "report.md"), str(home / "report.json"), *map(str, figures)]
-
-
-def _figures(report: RunReport, home: Path) -> list[Path]:
-    from matplotlib.figure import Figure
-
-    drawn = []
-    figure = Figure(figsize=(7, 0.5 * len(report.stages) + 1.5), layout="constrained")
-    axes = figure.subplots()
-    names = [stage.name for stage in report.stages]
-    axes.barh(names[::-1], [stage.seconds for stage in report.stages][::-1])
-    axes.set_xlabel("seconds")
-    axes.set_title("Cost by stage")
-    figure.savefig(home / "cost.png", dpi=120)
-    drawn.append(home / "cost.png")
-    if report.counts and report.events:
-        figure = Figure(figsize=(7, 4), layout="constrained")
-        axes = figure.subplots()
-        rates = [count / report.events for count in report.counts]
-        axes.loglog(range(1, len(rates) + 1), rates, marker=".")
-        axes.set_xlabel("subscription, by rank")
-        axes.set_ylabel("share of events it matches")
-        axes.set_title("Match rate by subscription")
-        figure.savefig(home / "rates.png", dpi=120)
-        drawn.append(home / "rates.png")
-    return drawn
+    return [str(home / "report.md"), str(home / "report.json")]
 
 
 def _table(title: str, names: tuple[str, ...], rows: list[Any]) -> list[str]:

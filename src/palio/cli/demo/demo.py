@@ -210,9 +210,7 @@ class Demo:
         await fleet.linked()
         self._brokers[TOKYO] = True
         waited = len(ledger.expected) - before
-        self._print_line(
-            f"{TOKYO} is back with its disk; {waited} quotes waited for its ledger."
-        )
+        self._print_line(f"{TOKYO} is back with its disk; {waited} quotes waited for its ledger.")
         await self._traded(LEAST_TICKS, 1.0)
         self._is_open = False
 
@@ -246,9 +244,7 @@ def _counts(promise: Promise) -> str:
     return f"{promise.name}{limit} {promise.received}{lost}"
 
 
-async def _played(
-    one: Demo, print_line: Callable[[str], None], *, spark: bool
-) -> list[Outcome]:
+async def _played(one: Demo, print_line: Callable[[str], None], *, spark: bool) -> list[Outcome]:
     """Run the demo in a folder of its own, which is gone afterwards."""
     with TemporaryDirectory(prefix="palio-demo-") as name:
         folder = Path(name)
@@ -261,9 +257,7 @@ async def _played(
         if spark and find_spec("pyspark") is None:
             print_line("(Spark is left out: it needs pip install 'palio[spark]')")
         elif spark and one.ledger:
-            print_line(
-                "Spark matches the ledger's quotes again, with every limit in its time."
-            )
+            print_line("Spark matches the ledger's quotes again, with every limit in its time.")
             await audit.match_again(audit.write_job(folder, one.ledger, promises))
             matches = audit.matches_in(folder)
             outcomes += [
