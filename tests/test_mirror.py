@@ -34,7 +34,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "studies/names.py": "studies/test_study.py",
     "matching/protocol.py": ENGINES,
     # commands: each by running it, with those that share a broker
-    "cli/demo/command.py": "cli/test_main.py",
     "cli/connecting.py": "cli/test_pub.py",
     "cli/plan_traffic.py": "cli/test_plan.py",
     "cli/sub.py": "cli/test_pub.py",

@@ -20,7 +20,7 @@ explain: FILTER EVENT --param -p
 convert: SOURCE --dialect
 match: EVENTS --subscriptions --output --how --key --as-of
 warm:
-demo: --seconds --rate --seed --spark --no-spark
+demo: --seconds --rate --seed
 pub: SOURCE BROKER --durable --at-homes --identity --name
 sub: FILTER BROKER --param -p --durable --count --lifetime --reorder --by-brokers --identity
     --name

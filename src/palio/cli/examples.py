@@ -24,7 +24,7 @@ palio convert "symbol = 'IBM'" --dialect cesql
 palio match quotes.parquet --subscriptions subscriptions.jsonl --output matches
 palio match quotes.jsonl --subscriptions subscriptions.jsonl --output counts --how count
 palio warm
-palio demo --seconds 20 --rate 1000 --no-spark
+palio demo --seconds 20 --rate 1000
 palio pub '{"symbol": "IBM", "price": 9.5}'
 palio pub quotes.csv --broker palio://north --durable
 palio sub "price < :limit" --broker palio://north --param limit=10

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from palio import __version__
 from palio.cli.application import AsJson, app
 from palio.cli.archive import archive
-from palio.cli.demo.command import demo
+from palio.cli.demo import demo
 from palio.cli.examples import end_with_examples
 from palio.cli.filters import convert, explain, test
 from palio.cli.journal import journal_commands

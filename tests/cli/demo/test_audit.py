@@ -71,31 +71,13 @@ def test_gaps_must_count_what_is_owed_within_their_numbers() -> None:
 
 def test_values_count_from_their_change_on() -> None:
     promise = promise_of(5, limit=10)
-    promise.change({"limit": 4})
+    promise.values["limit"] = 4
     promise.expect(2, {"price": 5})
     promise.expect(3, {"price": 3})
-    assert promise.expected == {1, 3}
-    before, after = promise.periods
-    assert (before.values, before.since) == ({"limit": 10}, None)
-    assert (after.values, after.until) == ({"limit": 4}, None)
-    assert before.until == after.since is not None
-
-
-@pytest.mark.parametrize(
-    ("matches", "counts"),
-    [
-        ((1, 3), (2, 0, 0, 0, 0)),
-        ((1,), (1, 0, 1, 0, 0)),
-        ((1, 2, 3), (3, 0, 0, 1, 0)),
-        ((1, 1, 3), (3, 0, 0, 0, 1)),
-    ],
-)
-def test_matches_from_elsewhere_are_held_against_the_same_promise(
-    matches: Sequence[int], counts: tuple[int, ...]
-) -> None:
-    outcome = promise_of(5, 10, 9).outcome_of("there", matches)
-    assert (outcome.at, outcome.expected) == ("there", 2)
-    assert tuple(getattr(outcome, name) for name in COUNTS) == counts
+    assert promise.expected == 2
+    promise.receive(3, {"price": 3})
+    promise.receive(1, {"price": 5})
+    assert promise.outcome().is_kept
 
 
 def test_the_table_fits_a_narrow_terminal() -> None:

@@ -12,17 +12,16 @@ from typing import Any, Self
 import pytest
 
 import palio.testing
-from palio.cli.demo import audit as audit_module
-from palio.cli.demo import demo as demo_module
+from palio.cli.demo import market as demo_module
 from palio.cli.demo.audit import Promise, Quote
-from palio.cli.demo.demo import Demo
+from palio.cli.demo.market import Demo
 from palio.client.connection import Client
 from palio.client.events import PublishReceipt
 from palio.errors import Unreachable
 from palio.simulation.topologies import Topology
 from tests.cli.helpers import Palio
 
-QUICK = ["--seconds", "1", "--no-spark"]
+QUICK = ["--seconds", "1"]
 
 
 class VirtualFleet:
@@ -77,7 +76,7 @@ def test_all_promises_are_kept_and_shown(seconds: float, rate: int, tmp_path: Pa
     assert all(outcome.is_kept for outcome in outcomes.values())
     assert outcomes["ledger"].received == one.quotes >= 180
     assert one.quotes >= 0.9 * seconds * rate
-    assert len(one.promises["bargains"].periods) == one.moves + 1 >= 2
+    assert one.moves >= 1
     assert outcomes["bargains"].expected < one.quotes
     assert outcomes["ticker"].lost > 0
     assert outcomes["ticker"].received + outcomes["ticker"].lost == one.quotes
@@ -138,42 +137,6 @@ def test_a_delivery_that_comes_twice_or_not_at_all_is_seen(
     assert (document["seed"], document["agreed"]) == (1, False)
     ledger = document["subscribers"][-1]
     assert (ledger["missing"], ledger["wrong"], ledger["twice"]) == (1, 0, 1)
-
-
-@pytest.mark.usefixtures("virtual")
-@pytest.mark.parametrize("missing", [0, 1])
-def test_the_answer_of_spark_counts(
-    palio: Palio, monkeypatch: pytest.MonkeyPatch, missing: int
-) -> None:
-    promises: dict[str, Any] = {}
-
-    async def match_again(_arguments: Any) -> None:
-        return None
-
-    def write_job(_folder: Path, batches: Any, given: Any) -> tuple[str, ...]:
-        assert sum(batch.num_rows for batch in batches) > 100
-        promises.update({promise.name: promise for promise in given})
-        return ()
-
-    def matches_in(_folder: Path) -> dict[str, list[int]]:
-        return {name: sorted(one.expected)[missing:] for name, one in promises.items()}
-
-    for function in (match_again, write_job, matches_in):
-        monkeypatch.setattr(audit_module, function.__name__, function)
-    outcome = palio("demo", "--seconds", "1")
-    assert outcome.status == missing
-    assert "Spark matches the ledger's quotes again" in outcome.out
-    assert outcome.out.count(" spark ") == 4
-
-
-@pytest.mark.usefixtures("virtual")
-def test_without_spark_it_says_how_to_install_it(
-    palio: Palio, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demo_module, "find_spec", lambda _: None)
-    outcome = palio("demo", "--seconds", "1")
-    assert outcome.status == 0
-    assert "pip install 'palio[spark]'" in outcome.out
 
 
 @pytest.mark.usefixtures("virtual")

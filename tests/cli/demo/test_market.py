@@ -3,7 +3,7 @@ from __future__ import annotations
 import statistics
 
 from palio.cli.demo.audit import Quote
-from palio.cli.demo.demo import FIRST_PRICE, SYMBOLS, Market
+from palio.cli.demo.market import FIRST_PRICE, SYMBOLS, Market
 
 
 def ticks(seed: int, count: int) -> list[list[Quote]]:

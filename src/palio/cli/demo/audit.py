@@ -1,31 +1,18 @@
 """The audit: the quotes that every subscriber should receive, worked out apart from the brokers.
 
 Each quote is tested by brute force with `Filter.matches` just before it is published. A quote that
-matches is owed until the subscriber receives it, or a gap reports it lost. Afterwards Spark may
-match the quotes again.
+matches is owed until the subscriber receives it, or a gap reports it lost.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from palio.client.events import Gap
-from palio.errors import Unreachable
 from palio.language.parsing import parse_filter
-from palio.model.events import SEQ, TIME
 
 Quote: TypeAlias = dict[str, Any]
 
@@ -53,14 +40,6 @@ class Outcome(msgspec.Struct, frozen=True):
         return not (self.missing or self.wrong or self.twice)
 
 
-class Period(msgspec.Struct):
-    """Parameter values, and the time for which they counted; None is open."""
-
-    values: dict[str, Any]
-    since: datetime | None = None
-    until: datetime | None = None
-
-
 class Promise:
     """The account of one subscription: the quotes it is owed, and those it received."""
 
@@ -68,8 +47,9 @@ class Promise:
         self.name = name
         self.broker = broker
         self.text = text
-        self.periods = [Period(dict(values))]
-        self.expected: set[int] = set()
+        self.values = dict(values)
+        """Of the filter's parameters, now."""
+        self.expected = 0
         self.received = 0
         self.lost = 0
         self._numbers: set[int] = set()
@@ -79,25 +59,14 @@ class Promise:
         self._filter = parse_filter(text)
 
     @property
-    def values(self) -> dict[str, Any]:
-        """The values of the filter's parameters now."""
-        return self.periods[-1].values
-
-    @property
     def is_settled(self) -> bool:
         """True if nothing is owed."""
         return not self._owed
 
-    def change(self, values: Mapping[str, Any]) -> None:
-        """From now on the subscription has these values."""
-        now = datetime.now(UTC)
-        self.periods[-1].until = now
-        self.periods.append(Period({**self.values, **values}, now))
-
     def expect(self, number: int, quote: Quote) -> None:
         """Note a quote that is about to be published, if it matches."""
         if self._filter.matches(quote, self.values):
-            self.expected.add(number)
+            self.expected += 1
             self._owed[number] = quote
 
     def receive(self, number: int, quote: Quote) -> None:
@@ -126,15 +95,7 @@ class Promise:
     def outcome(self) -> Outcome:
         """The account as it stands: what is still owed is missing."""
         counts = (self.received, self.lost, len(self._owed), self._wrong, self._twice)
-        return Outcome(self.name, self.broker, self.text, len(self.expected), *counts)
-
-    def outcome_of(self, place: str, numbers: Iterable[int]) -> Outcome:
-        """The promise held against matches that were computed elsewhere."""
-        matches = list(numbers)
-        distinct = set(matches)
-        missing, wrong = len(self.expected - distinct), len(distinct - self.expected)
-        counts = (len(matches), 0, missing, wrong, len(matches) - len(distinct))
-        return Outcome(self.name, place, self.text, len(self.expected), *counts)
+        return Outcome(self.name, self.broker, self.text, self.expected, *counts)
 
 
 def table_of(outcomes: Iterable[Outcome]) -> str:
@@ -149,69 +110,3 @@ def table_of(outcomes: Iterable[Outcome]) -> str:
         + "".join(f"{count:>{width}}" for count, width in zip(counts, widths, strict=True))
         for name, place, *counts in rows
     )
-
-
-# --- Spark: `palio match`, on the quotes that the ledger received ---
-
-
-COMMAND: Final = (sys.executable, "-m", "palio")
-
-QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Settings for a short-lived JVM: it starts in half of the time."""
-
-
-def write_job(
-    folder: Path, batches: Sequence[pa.RecordBatch], promises: Iterable[Promise]
-) -> tuple[str, ...]:
-    """Write quotes, and subscriptions with every value that a parameter had, as files in a folder;
-    return the command's arguments.
-    """
-    quotes, subscriptions = folder / "quotes.parquet", folder / "subscriptions.jsonl"
-    pq.write_table(pa.Table.from_batches(batches), quotes)
-    rows = [
-        {
-            "id": promise.name,
-            "filter": promise.text,
-            "parameters": period.values,
-            "valid_from": period.since,
-            "valid_to": period.until,
-        }
-        for promise in promises
-        for period in promise.periods
-    ]
-    subscriptions.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-    options = ("--subscriptions", str(subscriptions), "--output", str(folder / "matches"))
-    return ("match", str(quotes), *options, "--key", SEQ, "--as-of", TIME)
-
-
-def matches_in(folder: Path) -> dict[str, list[int]]:
-    """The numbers of the quotes that each subscription matches, as the command wrote them."""
-    table = pq.read_table(folder / "matches")
-    matches: dict[str, list[int]] = {}
-    for row in table.to_pylist():
-        matches.setdefault(row["subscription"], []).append(row[SEQ])
-    return matches
-
-
-async def match_again(arguments: Sequence[str], command: Sequence[str] = COMMAND) -> None:
-    """Run the command; if that is cancelled, end it with its JVM."""
-    environment = {"SPARK_SUBMIT_OPTS": QUICK_JAVA, **os.environ}
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        *arguments,
-        stdin=DEVNULL,
-        stdout=DEVNULL,
-        stderr=PIPE,
-        env=environment,
-        start_new_session=True,  # a group, so that one signal reaches the JVM as well
-    )
-    try:
-        _, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-    if process.returncode:
-        lines = errors.decode(errors="replace").strip().split("\n")
-        raise Unreachable(f"the job on Spark failed: {lines[-1] or process.returncode}")

@@ -3,7 +3,7 @@
 Quotes are published at one broker and received at the others. The limit of one subscription follows
 the market; one subscriber is too slow and loses some, with gaps; the broker of the durable
 subscription is killed while quotes come, and started again. At the end the audit compares what
-every subscriber should have received with what it received, and Spark matches the quotes again.
+every subscriber should have received with what it received.
 """
 
 from __future__ import annotations
@@ -14,21 +14,17 @@ import random
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
 
-from palio.cli.demo import audit
-from palio.cli.demo.audit import Outcome, Promise, Quote, table_of
+from palio.cli.demo.audit import Promise, Quote, table_of
 from palio.cli.reporting import show
 from palio.client.connection import Client, connect
 from palio.client.subscription import Subscription
-from palio.model.events import SEQ, TIME
 from palio.testing.fleet import Fleet
 
 BERLIN, LONDON, TOKYO = "berlin", "london", "tokyo"
@@ -79,7 +75,6 @@ class Demo:
         self.promises = {row[0]: Promise(*row) for row in PROMISES}
         self.quotes = 0
         self.moves = 0
-        self.ledger: list[pa.RecordBatch] = []
         self._seconds = seconds
         self._interval = len(SYMBOLS) / rate
         self._market = Market(seed)
@@ -131,24 +126,12 @@ class Demo:
 
     async def _receive(self, name: str) -> None:
         """Report every delivery to the audit; the ticker takes its time for each."""
-        if name == "ledger":
-            await self._keep_ledger()
-            return
         promise = self.promises[name]
         async for event in self._subscriptions[name]:
             promise.receive(event.seq, dict(event))
             self._delivery.set()
             if name == "ticker":
                 await self._traded(ticks=TICKER_TICKS)
-
-    async def _keep_ledger(self) -> None:
-        promise = self.promises["ledger"]
-        async for batch in self._subscriptions["ledger"].batches():
-            self.ledger.append(batch)
-            for row in batch.to_pylist():
-                quote = {name: row[name] for name in row if name not in (SEQ, TIME)}
-                promise.receive(row[SEQ], quote)
-            self._delivery.set()
 
     async def _trade(self, exchange: Client) -> None:
         """Publish at the given rate, or as fast as it goes, while the market is open."""
@@ -193,7 +176,7 @@ class Demo:
             limit = round(0.98 * fmean(self._market.prices.values()), 2)
             await subscription.update(limit=limit)
             await subscription.settled(PATIENCE_S)
-            promise.change({"limit": limit})
+            promise.values["limit"] = limit
             self.moves += 1
 
     async def _kill_and_restart(self, fleet: Fleet) -> None:
@@ -203,13 +186,13 @@ class Demo:
         async with self._change:
             self._brokers[TOKYO] = False
             await fleet.kill(TOKYO)
-        before = len(ledger.expected)
+        before = ledger.expected
         self._print_line(f"{TOKYO} is killed with SIGKILL; {LONDON} receives on.")
         await self._traded(LEAST_TICKS, RESTART_AT)
         await fleet.start(TOKYO)
         await fleet.linked()
         self._brokers[TOKYO] = True
-        waited = len(ledger.expected) - before
+        waited = ledger.expected - before
         self._print_line(f"{TOKYO} is back with its disk; {waited} quotes waited for its ledger.")
         await self._traded(LEAST_TICKS, 1.0)
         self._is_open = False
@@ -244,33 +227,16 @@ def _counts(promise: Promise) -> str:
     return f"{promise.name}{limit} {promise.received}{lost}"
 
 
-async def _played(one: Demo, print_line: Callable[[str], None], *, spark: bool) -> list[Outcome]:
-    """Run the demo in a folder of its own, which is gone afterwards."""
-    with TemporaryDirectory(prefix="palio-demo-") as name:
-        folder = Path(name)
-        try:
-            await one.run(folder)
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None  # the others follow from it
-        promises = one.promises.values()
-        outcomes = [promise.outcome() for promise in promises]
-        if spark and find_spec("pyspark") is None:
-            print_line("(Spark is left out: it needs pip install 'palio[spark]')")
-        elif spark and one.ledger:
-            print_line("Spark matches the ledger's quotes again, with every limit in its time.")
-            await audit.match_again(audit.write_job(folder, one.ledger, promises))
-            matches = audit.matches_in(folder)
-            outcomes += [
-                promise.outcome_of("spark", matches.get(promise.name, ())) for promise in promises
-            ]
-        return outcomes
-
-
-def demo(seconds: float, rate: int, seed: int, *, spark: bool, as_json: bool) -> int:
-    """Run the demo; 0 if all promises were kept."""
+def play(seconds: float, rate: int, seed: int, *, as_json: bool) -> int:
+    """Run the demo in a folder of its own; 0 if all promises were kept."""
     print_line = _print_nothing if as_json else _print_line
     one = Demo(seconds, rate, seed, print_line)
-    outcomes = asyncio.run(_played(one, print_line, spark=spark))
+    with TemporaryDirectory(prefix="palio-demo-") as folder:
+        try:
+            asyncio.run(one.run(Path(folder)))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # the others follow from it
+    outcomes = [promise.outcome() for promise in one.promises.values()]
     agree = all(outcome.is_kept for outcome in outcomes)
     if as_json:
         subscribers = [msgspec.to_builtins(outcome) for outcome in outcomes]
