@@ -57,7 +57,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "client/upstream.py": "client/test_bus.py",
     # the simulation: it is what storms run on, and they find planted faults
     "simulation/disks.py": "node/test_faults.py",
-    "simulation/lines.py": "simulation/test_cluster.py",
     "simulation/member.py": "campaign/test_plays.py",
     # two modules that are one thing to whoever calls them
     "model/parameters.py": "client/test_bus.py",

@@ -20,11 +20,11 @@ from palio.node.host import Host
 from palio.node.node import Node
 from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import DEFAULT_PORT, Address
+from palio.protocol.messages import Message
 from palio.routing.protocol import Router
 from palio.simulation.agenda import TIMER, US
 from palio.simulation.computers import AccessPolicy, SimulatedMachine, Workers
 from palio.simulation.disks import Disk
-from palio.simulation.lines import Lines
 from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, Pipe, Planner, Surface
 from palio.simulation.randomness import Randomness
@@ -47,7 +47,7 @@ def address_of(broker: str) -> str:
     return str(Address(broker.lower(), DEFAULT_PORT, is_secure=False))
 
 
-class Cluster(Lines):
+class Cluster:
     """Brokers and links. `World` adds a clock and clients, `palio.testing` the application's."""
 
     def __init__(
@@ -62,7 +62,8 @@ class Cluster(Lines):
         access: AccessPolicy,
         seed: int = 0,
     ) -> None:
-        super().__init__(planner, latency_s)
+        self.planner = planner
+        self.latency_us = round(latency_s * US)
         self.settings = settings or Settings()
         self.sync_us = round(sync_s * US)
         self.epoch_us = epoch_us
@@ -86,6 +87,14 @@ class Cluster(Lines):
         """The URL that each broker advertises as its own; it need not be right."""
         self._calls: dict[tuple[str, str], None] = {}
         """Pairs of a broker and an address that its node dials."""
+        self.spoils: Callable[[str, Message], bool] = lambda _sender, _message: False
+        """A predicate that picks messages to arrive as unreadable bytes."""
+        self._pipes: dict[Pipe, None] = {}
+        """The open connections, in order of opening."""
+        self._cut: dict[frozenset[str], None] = {}
+        self._delays_us: dict[frozenset[str], int] = {}
+        self._held_us: dict[tuple[str, str], int] = {}
+        """By sender and receiver, the time until which messages are held."""
 
     @property
     def wall_us(self) -> int:
@@ -227,6 +236,8 @@ class Cluster(Lines):
         """Return the broker at an address; empty if there is none."""
         return next((disk for disk in self.disks if address_of(disk) == url), "")
 
+    # --- connections, and their faults ---
+
     def hold(self, sender: str, receiver: str, seconds: float) -> None:
         """Hold messages of one direction, and refuse connections, for some seconds. Held messages
         arrive then.
@@ -257,6 +268,55 @@ class Cluster(Lines):
         self._pipes[pipe] = None
         self._computers[broker].accept(pipe.ends[1])
         return pipe.ends[0]
+
+    def cut(self, one: str, other: str) -> None:
+        """Cut a link, between brokers or a client and a broker, until `heal`."""
+        self._cut[frozenset((one, other))] = None
+        self.drop(one, other)
+
+    def drop(self, one: str, other: str) -> None:
+        """Break a connection; it may be reopened at once."""
+        for pipe in self._between(one, other):
+            pipe.break_off()
+
+    def half_open(self, one: str, other: str) -> None:
+        """Break a connection, but notify only the first end."""
+        for pipe in self._between(one, other):
+            pipe.half_open(pipe.names.index(one))
+
+    def damage(self, sender: str, receiver: str) -> None:
+        """Flip a bit of the next message of one direction."""
+        for pipe in self._between(sender, receiver):
+            pipe.damage(pipe.names.index(receiver))
+
+    def delay(self, one: str, other: str, seconds: float) -> None:
+        """Set the delay between two ends."""
+        self._delays_us[frozenset((one, other))] = round(seconds * US)
+
+    def delay_us(self, one: str, other: str) -> int:
+        """Return the delay between two ends."""
+        return self._delays_us.get(frozenset((one, other)), self.latency_us)
+
+    def is_cut(self, one: str, other: str) -> bool:
+        """Return whether new connections between two ends fail."""
+        held = max(self._held_for(one, other), self._held_for(other, one))
+        return frozenset((one, other)) in self._cut or held > 0
+
+    def _held_for(self, sender: str, receiver: str) -> int:
+        return max(0, self._held_us.get((sender, receiver), 0) - self.planner.now_us)
+
+    def _way_us(self, sender: str, receiver: str) -> int:
+        return max(self.delay_us(sender, receiver), self._held_for(sender, receiver))
+
+    def is_linked(self, one: str, other: str) -> bool:
+        """Return whether two ends have received from each other through an open connection."""
+        return any(pipe.is_open and pipe.is_used for pipe in self._between(one, other))
+
+    def _between(self, one: str, other: str) -> list[Pipe]:
+        return [pipe for pipe in self._pipes if pipe.joins(one, other)]
+
+    def _is_spoilt(self, sender: str, message: Message) -> bool:
+        return self.spoils(sender, message)
 
     def _dial(self, one: str, other: str) -> None:
         end = self.open_end(one, other) if one in self.nodes else None
