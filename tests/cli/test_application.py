@@ -21,8 +21,8 @@ convert: SOURCE --dialect
 match: EVENTS --subscriptions --output --how --key --as-of
 warm:
 demo: --seconds --rate --seed
-pub: SOURCE BROKER --durable --at-homes --identity --name
-sub: FILTER BROKER --param -p --durable --count --lifetime --reorder --by-brokers --identity
+pub: SOURCE BROKER --durable --at-homes --ttl --dedup-id --identity --name
+sub: FILTER BROKER --param -p --durable --since --count --lifetime --reorder --by-brokers --identity
     --name
 advertise: FILTER BROKER --param -p --identity --withdraw --name
 topology: BROKER
@@ -43,7 +43,7 @@ plan make: --output --destinations --events --subscriptions --spark --network --
     --cluster-size --threshold --send-price --change --changes
 plan compare: --destinations --events --subscriptions --spark --network --groups --cluster-size
     --threshold --send-price
-plan show: PLAN --to --source --picture
+plan show: PLAN --to --source
 plan apply: PLAN BROKER --none --timeout
 peer drain: BROKER --undo --timeout
 peer add: URL BROKER
