@@ -21,6 +21,7 @@ from tests.browser.chromium import WAIT_S, Chromium, Page, chromium, site
 from tests.conftest import seeds
 from tests.pages import blocks
 from tests.server.fronts import broker, listening, publish
+from tests.server.helpers import until
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLE: Final = ROOT / "examples" / "browser"
@@ -58,6 +59,9 @@ class Front:
 
     async def stop(self) -> None:
         await self._stack.aclose()
+
+    def status(self) -> dict[str, Any]:
+        return self._server.node.status()
 
     @property
     def address(self) -> str:
@@ -308,3 +312,33 @@ async def test_of_two_that_open_one_durable_subscription_the_later_stays(
         await publish(front.client, attributes(n=1), query="?durable=true")
         await page.until("seen.at(-1) === 1")
         assert await page.run("sub.state") == "open"
+
+
+@pytest.mark.parametrize("ack", ["auto", "manual"])
+@pytest.mark.parametrize("transport", ["websocket", "sse"])
+async def test_a_rejected_event_comes_again_with_all_after_it(
+    browser: Chromium, tmp_path: Path, transport: str, ack: str
+) -> None:
+    async with page_of(browser, tmp_path) as (front, page):
+        await page.run(listens("EXISTS n", {}, durable=True, transport=transport, ack=ack))
+        await page.run("""
+            globalThis.iterated = []; globalThis.rejected = 0;
+            (async () => { for await (const {n} of sub) iterated.push(n); })();
+            sub.addEventListener("event", ({detail}) => {
+                globalThis.stale ??= detail;
+                if (detail.n % 3 === 0 && rejected++ % 2 === 0) sub.nack(detail, 50);
+                else sub.ack(detail);
+            });
+            null
+        """)
+        await page.until("sub.state === 'open'")
+        for numbers in (range(2), range(2, 5), range(5, 8)):
+            events = [attributes(n=n) for n in numbers]
+            await publish(front.client, *events, query="?durable=true")
+        await page.until("iterated.at(-1) === 7")
+        assert await page.run("sub.nack(stale); sub.state") == "open", "it has come again"
+        seen = await page.run("seen")
+        assert [n for place, n in enumerate(seen) if n not in seen[:place]] == [*range(8)]
+        assert {n for n in range(8) if seen.count(n) > 1} >= {0, 3, 6}
+        assert sorted({*await page.run("iterated")}) == [*range(8)]
+        await until(lambda: not any(front.status()["custody_waiting"].values()))

@@ -100,6 +100,7 @@ export class Subscription extends EventTarget {
     this._isStream = transport === "sse";
     this._cursor = ""; // of the last event: the broker goes on behind it
     this._cursors = new WeakMap(); // by event, for `ack`
+    this._before = new WeakMap(); // by durable event, the cursor before it, for `nack`
     this._acking = 0;
     this._changes = Promise.resolve(); // one after the other
     this._joined = null; // an update that waits for its turn: later ones join it
@@ -140,6 +141,23 @@ export class Subscription extends EventTarget {
     if (this._durable && cursor) this._acknowledge(cursor);
   }
 
+  /**
+   * Have a durable event that is not acknowledged delivered again, and all after it, after a delay:
+   * its position goes back to before the event. With `ack: "auto"`, call this in a listener.
+   */
+  nack(event, delayMs = 0) {
+    const before = this._before.get(event);
+    if (before === undefined || this.state === "closed") return;
+    this._cursor = before;
+    this._cursors = new WeakMap(); // what came after it comes again, as other objects
+    this._before = new WeakMap();
+    this._emit("nack", event);
+    this._link?.abandon();
+    this._state("waiting");
+    clearTimeout(this._retrying);
+    this._retrying = setTimeout(() => this._connect(), delayMs);
+  }
+
   /** End it here. A durable subscription stays at the broker, where its events wait. */
   close() {
     this._end(null);
@@ -155,6 +173,8 @@ export class Subscription extends EventTarget {
       wake();
     };
     const changed = () => wake();
+    const rejected = ({ detail }) => queue.splice(Math.max(0, queue.indexOf(detail))); // these come again
+    this.addEventListener("nack", rejected);
     this.addEventListener("event", received);
     this.addEventListener("state", changed);
     try {
@@ -166,6 +186,7 @@ export class Subscription extends EventTarget {
       }
       if (this.error) throw this.error;
     } finally {
+      this.removeEventListener("nack", rejected);
       this.removeEventListener("event", received);
       this.removeEventListener("state", changed);
     }
@@ -239,6 +260,7 @@ export class Subscription extends EventTarget {
     const isGap = document.type === "palio.gap";
     const event = isGap || document.type === "palio.event" ? document.data : document;
     if (cursor) {
+      if (this._durable) this._before.set(event, this._cursor);
       this._cursor = cursor;
       this._cursors.set(event, cursor);
     }
@@ -246,7 +268,7 @@ export class Subscription extends EventTarget {
     if (cursor && this._acksItself) {
       this._acking ||= setTimeout(() => {
         this._acking = 0;
-        this._acknowledge(this._cursor);
+        if (this._cursor) this._acknowledge(this._cursor);
       }, ACK_MS);
     }
   }
