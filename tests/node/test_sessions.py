@@ -10,7 +10,18 @@ from palio.node.effects import Effect, Send
 from palio.node.limits import FEW_RECEIVERS
 from palio.node.sessions import Budget, Neighbour, PeerSession, Session
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Accepted, Deliver, Done, Forward, Gap, Gaps, Message, Route
+from palio.protocol.messages import (
+    Accepted,
+    Carry,
+    Deliver,
+    Done,
+    Forward,
+    Gap,
+    Gaps,
+    Message,
+    Route,
+    Share,
+)
 from palio.protocol.streams import Stream, size_of
 from palio.routing.messages import Control, Reached
 from palio.routing.patterns.messages import Ready
@@ -185,6 +196,58 @@ def test_that_no_event_follows_is_said_after_the_events_that_wait(last: Control)
     assert [type(each) for each in sent(out)] == [Forward, Forward, Route]
     link.send_portion(out, Route(last))
     assert len(sent(out)) == 4
+
+
+def test_a_message_behind_events_waits_for_no_later_ones() -> None:
+    out = list[Effect]()
+    link = Neighbour("b2", Peer.broker("b2"), Principal("b2"), 1, Stream(SIZE), Budget(MANY))
+    for number in range(1, 9):  # events come as fast as the link sends them
+        link.offer(out, Forward(parcel({"x": number}, first_seq=number)), MANY)
+        if number == 3:
+            link.send_portion(out, Route(Ready(7)))
+            link.send_behind(out, Done(1))
+        link.seen(min(number // 2, len(sent(out))))
+        link.send_waiting(out)
+    kinds = [type(each) for each in sent(out)]
+    assert kinds == [Forward, Forward, Forward, Route, Done, *kinds[5:]]
+    assert link.queued_bytes > 0
+
+
+def test_a_message_behind_events_comes_even_if_they_are_shed() -> None:
+    out = list[Effect]()
+    link = Neighbour("b2", Peer.broker("b2"), Principal("b2"), 1, Stream(SIZE), Budget(MANY))
+    for number in range(1, 5):
+        link.offer(out, Forward(parcel({"x": number}, first_seq=number)), MANY)
+        if number % 2:
+            link.send_behind(out, Done(number))
+    link.shed(SIZE)
+    link.send_waiting(out)
+    assert sent(out)[1:] == [Done(1), Done(3)]
+    assert link.dropped == 2
+    link.seen(3)
+    link.send_waiting(out)
+    assert [type(each) for each in sent(out)] == [Forward, Done, Done, Forward]
+
+
+def test_a_durable_entry_is_in_the_queue_of_a_link_once() -> None:
+    out = list[Effect]()
+    link = Neighbour("b2", Peer.broker("b2"), Principal("b2"), 1, Stream(SIZE), Budget(MANY))
+
+    def carry(offset: int, previous: int) -> Carry:
+        return Carry(parcel({"x": 1}), "b1", 7, "b3", 8, offset, previous, (Share("s", 1, None),))
+
+    link.send(out, some())
+    for _ in range(3):  # an origin retransmits what a slow link has not carried yet
+        link.carry(out, carry(1, 0), MANY)
+        link.carry(out, carry(2, 1), MANY)
+    link.carry(out, carry(2, 0), MANY)
+    for _ in range(4):
+        link.seen(len(sent(out)))
+        link.send_waiting(out)
+    offsets = [(each.offset, each.previous) for each in sent(out) if isinstance(each, Carry)]
+    assert offsets == [(1, 0), (2, 1), (2, 0)]
+    link.carry(out, carry(1, 0), MANY)
+    assert len(sent(out)) == 5, "what was sent may be lost on its way"
 
 
 def test_a_link_between_brokers_has_its_window_whatever_clients_hold() -> None:

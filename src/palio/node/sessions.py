@@ -8,7 +8,7 @@ Every dropped event is counted, and a client receives a `Gap` for it ahead of an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from math import inf
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
@@ -115,7 +115,10 @@ class PeerSession:
         self.queued_bytes = 0
         self.dropped = 0
         """Events that were dropped because the receiver fell behind."""
-        self._queue: deque[tuple[_Events, int]] = deque()
+        self._queue: deque[tuple[Message, int]] = deque()
+        """Events that wait for room, and messages behind them, which have no size."""
+        self._behind = 0
+        """How many messages wait behind events."""
         self._budget = budget
         self._gaps: dict[tuple[str, int], Gap] = {}
         """Losses yet to be reported, by publisher and key of a durable subscription (or -1)."""
@@ -159,20 +162,35 @@ class PeerSession:
 
     def shed(self, target: int) -> None:
         """Drop the oldest events until at most `target` bytes are queued."""
+        kept = []
         while self.queued_bytes > target:
-            message, size = self._queue.popleft()
-            self._account(-size)
-            self._lose(message)
+            message, size = self._take()
+            if isinstance(message, _Events):
+                self._lose(message)
+            else:
+                kept.append((message, size))
+        self._queue.extendleft(reversed(kept))
 
     def send_waiting(self, out: list[Effect]) -> None:
-        """Send queued events as far as the window allows, and report earlier losses first."""
-        while self._queue and self.has_room:
+        """Send queued events as far as the window allows, and report earlier losses first.
+        A message behind events waits for those only: later events must not hold it up for ever.
+        """
+        while self._queue and (self.has_room or not self._queue[0][1]):
             self._report_gaps(out)
-            message, size = self._queue.popleft()
-            self._account(-size)
-            self.send(out, message)
+            message, size = self._take()
+            if size:
+                self.send(out, message)
+            else:
+                self._behind -= 1
+                PeerSession.send(self, out, message)  # `unsent` is later
         if not self._queue and self.has_room:
             self._report_gaps(out)
+
+    def _take(self) -> tuple[Message, int]:
+        """Remove and return the first message of the queue, and its size."""
+        message, size = self._queue.popleft()
+        self._account(-size)
+        return message, size
 
     def seen(self, count: int) -> None:
         """Take the other end's ack of its first `count` messages."""
@@ -199,6 +217,7 @@ class PeerSession:
         self._budget.answers -= self.stream.unseen_answers
         self._budget.receivers -= 1
         self._queue.clear()
+        self._behind = 0
         self._account(-self.queued_bytes)
         # Messages to an ended session must not count: nothing would subtract them any more.
         self._budget = Budget(self._budget.maximum)
@@ -206,7 +225,7 @@ class PeerSession:
     def _account(self, size: int) -> None:
         self.queued_bytes += size
         self._budget.used += size
-        if self._queue:
+        if self.queued_bytes:
             self._budget.queued[self] = None
         else:
             self._budget.queued.pop(self, None)
@@ -386,7 +405,7 @@ class Neighbour(PeerSession):
     """Hold the session with a broker at the other end of a link, and the order of its messages.
 
     Table updates are sent in portions between other work (`unsent`); later messages wait behind
-    them. A message that states that all events have come waits behind queued events (`_behind`).
+    them. A message that states that all events have come waits behind those queued (`_behind`).
     """
 
     MAY_SAY = ALLOWED[Speaker.NEIGHBOUR, State.ESTABLISHED]
@@ -406,8 +425,8 @@ class Neighbour(PeerSession):
         super().__init__(id, peer, principal, link, stream, budget)
         self.unsent: deque[Iterator[Message] | WaitingBatch] = deque()
         """Messages yet to be sent to it, portion by portion, in order."""
-        self._behind: deque[Message] = deque()
-        """Messages that queued events must precede."""
+        self._entries: set[Hashable] = set()
+        """The durable entries in the queue."""
         self._open: WaitingBatch | None = None
         """The batch in `unsent` that further batches may join."""
         self.uses = 0
@@ -424,29 +443,40 @@ class Neighbour(PeerSession):
         """Send a portion; `_LAST`, and messages of the router after it, wait behind events."""
         is_last = isinstance(portion, Route) and isinstance(portion.control, _LAST)
         if isinstance(portion, Route) and (self._behind or (is_last and self._queue)):
-            self._behind.append(portion)
+            self._put_behind(portion)
         else:
             super().send(out, portion)
 
     def send_behind(self, out: list[Effect], message: Message) -> None:
         """Send a message after the queued events."""
-        if self._behind or self._queue:
-            self._behind.append(message)
+        if self._queue:
+            self._put_behind(message)
         else:
             self.send(out, message)
 
-    def send_waiting(self, out: list[Effect]) -> None:
-        """Send queued events, then the messages behind them."""
-        super().send_waiting(out)
-        while self._behind and not self._queue:
-            super().send(out, self._behind.popleft())
+    def _put_behind(self, message: Message) -> None:
+        self._behind += 1
+        self._queue.append((message, 0))
 
     def carry(self, out: list[Effect], message: Carry, limit: int) -> None:
         """Send or queue an entry on its path to another broker. Drop it if the queue is half full,
         before it displaces live events: its origin retransmits it, and they come only once.
+        Drop it if a copy is queued, too: a link slower than retransmission would fill with copies.
         """
-        if self.queued_bytes <= limit // 2:
-            self.offer(out, message, limit)
+        if self.queued_bytes > limit // 2:
+            return
+        if self._queue or not self.has_room:
+            identity = _identity(message)
+            if identity in self._entries:
+                return
+            self._entries.add(identity)
+        self.offer(out, message, limit)
+
+    def _take(self) -> tuple[Message, int]:
+        message, size = super()._take()
+        if isinstance(message, Carry):
+            self._entries.discard(_identity(message))
+        return message, size
 
     def has_dropped(self) -> bool:
         """Return whether events for it were dropped since the last call."""
@@ -514,9 +544,14 @@ class Neighbour(PeerSession):
     def forget(self) -> None:
         """End the session, and drop its messages."""
         super().forget()
-        self._behind.clear()
+        self._entries.clear()
         self.unsent.clear()
         self.close_batch()
+
+
+def _identity(entry: Carry) -> Hashable:
+    """Return all of an entry's fields but its events, which equal copies share."""
+    return msgspec.structs.astuple(entry)[1:]
 
 
 class SessionConsumer(ConsumerState):
