@@ -37,6 +37,7 @@ ROOMS: Final = (
     "server",
     "client",
     "spark",
+    "bridge",
     "testing",  # puts clients and nodes together, as the shells do not
     "cli",
 )

@@ -31,6 +31,7 @@ top: BROKER --interval --once
 archive: FILTER BROKER --output --param -p --name --file-mib --file-s
 replay: PATH FILTER BROKER --print --param -p --since --until --skip --take --speed --publisher
     --durable
+bridge: SYSTEM BROKER --name --url --filter --to --from --cloudevents --param -p --identity
 config show: --config -c --origin
 config check: --config -c
 keys create: PATH
@@ -98,7 +99,12 @@ def test_every_name_is_the_promised_one() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("palio pe", "peer"), ("palio convert --dialect ce", "cesql"), ("palio top --br", "--broker")],
+    [
+        ("palio pe", "peer"),
+        ("palio convert --dialect ce", "cesql"),
+        ("palio top --br", "--broker"),
+        ("palio bridge na", "nats"),
+    ],
 )
 def test_shells_complete_commands_options_and_values(
     palio: Palio, monkeypatch: pytest.MonkeyPatch, typed: str, offered: str

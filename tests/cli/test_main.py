@@ -231,7 +231,7 @@ def test_what_the_system_refuses_is_told_plainly(
 
 ROOT: Final = Path(__file__).parents[2]
 
-IMPORTED_AS: Final = {"pyjwt": "jwt"}
+IMPORTED_AS: Final = {"nats_py": "nats", "paho_mqtt": "paho", "pyjwt": "jwt"}
 """Distributions whose modules have other names."""
 
 PLAN: Final = """name = "p"

@@ -39,6 +39,9 @@ palio top --once --json
 palio archive "EXISTS symbol" --broker palio://north --output /var/lib/palio/archive
 palio replay archive --broker palio://test --speed 10 --publisher january
 palio replay archive "symbol = 'IBM'" --since 2026-01-31T09:00Z --until 2026-02-01 --print
+palio bridge nats --name quotes --filter "symbol = 'IBM'" --to "quotes.{symbol}"
+palio bridge amqp --name orders --from orders --broker palio://north
+palio bridge kafka --name both --filter "EXISTS total" --to orders/{id} --from orders-in
 palio config check --config palio.toml
 palio config show --config palio.toml --origin
 palio keys create north

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from palio import __version__
 from palio.cli.application import AsJson, app
 from palio.cli.archive import archive
+from palio.cli.bridge import bridge
 from palio.cli.demo import demo
 from palio.cli.examples import end_with_examples
 from palio.cli.filters import convert, explain, test
@@ -69,7 +70,7 @@ STUDIES_COMMANDS: Final = {
 
 COMMANDS: Final = (
     *(serve, test, explain, convert, match, warm, demo),
-    *(pub, sub, advertise, topology, trace, top, archive, replay),
+    *(pub, sub, advertise, topology, trace, top, archive, replay, bridge),
 )
 """Commands of one word, each the name of its function."""
 
@@ -94,6 +95,7 @@ for _name, _group in GROUPS.items():
 end_with_examples(app)
 
 EXTRAS: Final = {
+    "bridges": ("aio_pika", "confluent_kafka", "nats", "paho"),
     "server": (
         "cryptography",
         "h11",

@@ -255,7 +255,7 @@ def gap_event(
 
 def _of_program(event: Mapping[str, Any], row: Mapping[str, Any], publisher: str) -> dict[str, Any]:
     """An event that a program published, as a CloudEvent with its data."""
-    data = _data_of_program(event, row.get(PAYLOAD))
+    data = data_of_program(event, row.get(PAYLOAD))
     context = _context_of(data)
     if context is not None:
         others = {name: each for name, each in data.items() if name not in context}
@@ -273,7 +273,7 @@ def _of_program(event: Mapping[str, Any], row: Mapping[str, Any], publisher: str
     return document
 
 
-def _data_of_program(event: Mapping[str, Any], payload: object) -> Mapping[str, Any]:
+def data_of_program(event: Mapping[str, Any], payload: object) -> Mapping[str, Any]:
     """Return the data that a program published: attributes, and lists and nested data if given."""
     try:
         if payload is None or cloud_event_of(payload) is not None:

@@ -1,0 +1,1 @@
+"""Bridges between Palio and other message systems: NATS, AMQP, MQTT and Kafka."""

@@ -1,0 +1,67 @@
+"""The adapter at a real mosquitto."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from palio.bridge.links import Message
+from palio.bridge.mqtt import connect
+from palio.errors import Unreachable
+from tests.bridge import servers
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with servers.mqtt(tmp_path_factory.mktemp("mosquitto")) as server:
+        yield f"mqtt://127.0.0.1:{server.port}"
+
+
+async def test_a_session_keeps_messages_and_what_is_not_acknowledged_comes_again(url: str) -> None:
+    async with connect(url, "keeps", "a/+"):
+        pass
+    async with connect(url, "b", "") as link:
+        assert await link.send([Message(f"a/{n}", b"%d" % n, f"p/{n}") for n in range(40)]) == (
+            [""] * 40
+        )
+    for is_acked in (False, True):
+        taken = list[Message]()
+        async with connect(url, "keeps", "a/+") as link:
+            while len(taken) < 40:
+                messages = await link.take()
+                taken += messages
+                if is_acked:
+                    await link.ack(messages)
+        assert [(each.id, each.body) for each in taken] == [
+            (f"p/{n}", b"%d" % n) for n in range(40)
+        ]
+
+
+async def test_a_topic_with_a_wildcard_is_refused(url: str) -> None:
+    async with connect(url, "b", "") as link:
+        assert await link.send([Message("a/#", b""), Message("a/1", b"")]) == [
+            "Publish topic cannot contain wildcards.",
+            "",
+        ]
+
+
+async def test_a_server_that_is_away_is_unreachable() -> None:
+    with pytest.raises(Unreachable):
+        async with connect("mqtt://127.0.0.1:1", "b", ""):
+            pass
+
+
+async def test_a_server_that_is_killed_is_unreachable(tmp_path: Path) -> None:
+    with servers.mqtt(tmp_path) as server:
+        async with (
+            connect(f"mqtt://127.0.0.1:{server.port}", "b", "") as sender,
+            connect(f"mqtt://127.0.0.1:{server.port}", "b", "a") as reader,
+        ):
+            server.kill()
+            with pytest.raises(Unreachable):
+                await reader.take()
+            with pytest.raises(Unreachable):
+                await sender.send([Message("a", b"x")])
+        server.start()
