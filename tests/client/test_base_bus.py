@@ -68,6 +68,9 @@ class Silent(BaseBus[Refusing]):
     async def publish(self, events: object) -> NoReturn:
         raise NotImplementedError
 
+    def _check_unused(self, durable_name: str) -> NoReturn:
+        raise NotImplementedError
+
 
 async def test_the_answers_to_all_handlers_are_waited_for() -> None:
     upstream = Refusing()
