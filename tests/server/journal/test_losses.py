@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -162,12 +163,23 @@ def test_a_log_that_was_cut_short_is_told_as_a_range(
     assert len(errors(caplog)) == 1
 
 
+def halve(log: Path) -> None:
+    os.truncate(log, log.stat().st_size // 2)
+
+
+def flip(log: Path, place: int | None = None) -> None:
+    """SQLite drops the transaction that has the bit, and all behind; of the header, all."""
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2 if place is None else place] ^= 4
+    log.write_bytes(data)
+
+
+@pytest.mark.parametrize("spoil", [halve, flip])
 def test_another_log_begins_where_transactions_are_lost(
-    crashed: Path, caplog: pytest.LogCaptureFixture
+    crashed: Path, spoil: Callable[[Path], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     """What this broker has forgotten of its streams, others believe to be there."""
-    with (crashed / LOG).open("r+b") as log:
-        log.truncate(log.seek(0, 2) // 2)
+    spoil(crashed / LOG)
     with opened(crashed) as found:
         kept = list(found.load().operations)
     assert isinstance(kept[0], CaughtUp)
@@ -189,11 +201,15 @@ def test_an_empty_database_beside_its_log_is_refused(
         assert (crashed / LOG).read_bytes() == log
 
 
+@pytest.mark.parametrize("is_there", [False, True])
 def test_a_journal_that_is_gone_altogether_is_told(
-    crashed: Path, caplog: pytest.LogCaptureFixture
+    crashed: Path, is_there: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in (FILE, LOG, f"{FILE}-shm"):
-        (crashed / name).unlink()
+    if is_there:
+        flip(crashed / LOG, place=17)
+    else:
+        for name in (FILE, LOG, f"{FILE}-shm"):
+            (crashed / name).unlink()
     with opened(crashed) as found:
         (told,) = errors(caplog)
         assert told["entries"] == f"1 to {ENTRIES}"

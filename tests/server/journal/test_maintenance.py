@@ -207,11 +207,8 @@ def test_a_log_with_a_broken_frame_costs_what_came_after_it(tmp_path: Path) -> N
     found.close()
     log = tmp_path / "data" / f"{FILE}-wal"
     flip(log, log.stat().st_size // 2)
-    with pytest.raises(JournalDamaged, match=r"frames .* palio journal salvage"):
-        Journal(tmp_path / "data", "b1")
-    assert any("frame" in each for each in check(tmp_path / "data").damage)
     report = salvage(tmp_path / "data", tmp_path / "new")
-    assert any("frame" in each for each in report.damage)
+    assert report.damage == [], "SQLite has dropped it; the mark tells"
     waiting, losses = held(tmp_path / "new")
     assert 0 < len(waiting["b1"]) < 40
     assert losses == {"b1": 1}

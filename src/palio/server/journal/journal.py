@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from palio import files
-from palio.errors import InvalidConfiguration
+from palio.errors import InvalidConfiguration, JournalDamaged
 from palio.node.effects import ANYBODY, Entry, Heading, Stored
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import Append, CaughtUp, Claim, Cursor, Put, PutSubscription, Target
@@ -30,7 +30,7 @@ from palio.protocol.messages import Share
 from palio.server.counters import JournalCounters
 from palio.server.journal.disk_space import DiskSpace, FileIdentity
 from palio.server.journal.format import connect, create_or_check, put_about, read_about, sound_rows
-from palio.server.journal.reading import JournalReader, check_wal, translated_damage
+from palio.server.journal.reading import JournalReader, translated_damage
 from palio.server.journal.scribe import Scribe
 from palio.server.journal.watermark import FILE as MARK
 from palio.server.journal.watermark import Note, Watermark
@@ -68,7 +68,7 @@ class Journal:
             self._mark = undo.enter_context(closing(Watermark(directory / MARK)))
             _make_private(self.path)
             self._room = DiskSpace(directory, reserve_bytes)
-            check_wal(self.path)
+            _check_log(self.path)
             self._connection = undo.enter_context(closing(connect(self.path)))
             create_or_check(self._connection, self.path, name)
             (page_bytes,) = self._connection.execute("PRAGMA page_size").fetchone()
@@ -239,6 +239,16 @@ def _beside(path: Path) -> list[Path]:
     return [path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")]
 
 
+def _check_log(path: Path) -> None:
+    """Refuse a log beside an empty database: SQLite would delete it."""
+    log, _ = _beside(path)
+    if not path.stat().st_size and log.exists() and log.stat().st_size:
+        raise JournalDamaged(
+            f"{path} is empty or missing, and its log {log.name} is not: what was acknowledged "
+            "depends on both; take the directory from a backup, or move it away and start empty"
+        )
+
+
 def _make_private(path: Path) -> None:
     """Create the file and its log for their owner only: SQLite gives the log the file's mode."""
     try:
@@ -253,7 +263,8 @@ def _make_private(path: Path) -> None:
 # --- losses ---
 #
 # The journal counts its transactions, and its watermark has their number, too. If the watermark has
-# more, the log was cut short, a file was emptied, or an old copy was restored:
+# more, the log was cut short, a file was emptied, or an old copy was restored. Or a frame of the
+# log was damaged: SQLite takes that for an interrupted write, and drops it with all behind.
 #
 # - the range of lost entries is logged, with the publishers and numbers in the watermark;
 # - a loss marker is put for each durable subscription, and acked like an event. Subscriptions that

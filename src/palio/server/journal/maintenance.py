@@ -26,7 +26,7 @@ from palio.server.journal.format import (
     sound,
 )
 from palio.server.journal.journal import FILE, lock
-from palio.server.journal.reading import JournalReader, check_wal, translated_damage
+from palio.server.journal.reading import JournalReader, translated_damage
 from palio.server.journal.watermark import FILE as MARK
 from palio.server.journal.watermark import Note, Watermark
 
@@ -57,12 +57,8 @@ class Findings(NamedTuple):
 def check(directory: Path) -> Findings:
     """Read all of a journal, of a broker that is running or not."""
     with _opened(directory) as (connection, path):
-        damage = []
-        with files.held(directory / "journal.lock", wait=False) as is_free:
-            if is_free:  # else it is being written
-                damage += _damage_of_log(path)
         connection.execute("BEGIN")
-        damage += _damage_of_structure(connection)
+        damage = _damage_of_structure(connection)
         tables = {}
         for table in ("shapes", "entries", *ROWS):
             problems: list[str] = []
@@ -82,14 +78,6 @@ def _damage_of_structure(connection: sqlite3.Connection) -> list[str]:
             return [f"the structure is broken: {error}"]
         if rows != [("ok",)]:
             return [f"the structure is broken: {text}" for (text,) in rows]
-    return []
-
-
-def _damage_of_log(path: Path) -> list[str]:
-    try:
-        check_wal(path)
-    except JournalDamaged as error:
-        return [str(error)]
     return []
 
 
@@ -176,7 +164,7 @@ def salvage(directory: Path, to: Path) -> Findings:
         name = str(_about(source, mark.newest, "name"))
         create_or_check(target, to / FILE, name)
         target.execute("BEGIN")
-        damage = _damage_of_log(path)
+        damage: list[str] = []
         rows = {table: _copy(source, target, path, table, damage) for table in ROWS}
         keys = ("epoch", "commits", "time_us", "log", "last_offset")
         put_about(target, {key: _about(source, mark.newest, key) for key in keys})

@@ -1,18 +1,12 @@
-"""Reads a journal: `JournalReader` returns only rows whose checksums match.
-
-`check_wal` runs before SQLite opens the database, because SQLite drops damaged transactions
-silently.
-"""
+"""Reads a journal: `JournalReader` returns only rows whose checksums match."""
 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -200,95 +194,3 @@ def translated_damage(
         if counters is not None:
             counters.damaged += 1
         raise JournalDamaged(f"{path}: {error}{remedy}") from error
-
-
-# --- SQLite's write-ahead log (WAL), checked before SQLite reads it ---
-#
-# SQLite reads the WAL up to the first frame with a wrong checksum, and treats the rest as a write
-# that a crash interrupted. That is right for the last transaction, which was not acked. But the
-# broker syncs each transaction before it writes the next. So a broken frame with a later
-# transaction behind it was once complete on the disk and acked, and was damaged since.
-# SQLite would silently drop it and all frames after it; `check_wal` raises an error instead.
-#
-# Damage within the last transaction looks like an interrupted write, and is not detected. The
-# watermark detects a WAL that was cut short. `check_wal` also refuses a WAL beside an empty
-# database, because SQLite would delete that WAL.
-#
-# The WAL has a header of 32 bytes, then frames of a 24-byte head and a page; numbers are
-# big-endian. A frame's head has the page's number, the size of the database in pages if the frame
-# ends a transaction (else 0), and two salts. Both are equal to the header's salts in frames of the
-# current WAL; both differ in frames left from an older WAL in the same file. The last frame that
-# SQLite accepts is in the head of the WAL index (https://sqlite.org/walformat.html).
-
-
-_HEADER: Final = struct.Struct(">8I")
-_FRAME: Final = struct.Struct(">4I")
-_FRAME_HEAD_BYTES: Final = 24
-_LAST_COMMITTED: Final = struct.Struct("=16xI")
-"""`mxFrame` in the WAL index, in native byte order: the last frame of a committed transaction."""
-_MAGIC_LITTLE: Final = 0x377F0682
-_MAGIC_BIG: Final = 0x377F0683
-_MASK: Final = 0xFFFFFFFF
-
-
-def check_wal(database: Path) -> None:
-    """Raise `JournalDamaged` if a transaction that was synced is damaged in a database's WAL."""
-    wal = database.with_name(database.name + "-wal")
-    if not wal.exists() or wal.stat().st_size <= _HEADER.size:
-        return
-    if not database.exists() or not database.stat().st_size:
-        raise JournalDamaged(
-            f"{database} is empty or missing, and its log {wal.name} is not: what was acknowledged "
-            "depends on both; take the directory from a backup, or move it away and start empty"
-        )
-    frames, transaction_ends = _frames(wal)
-    committed = _last_committed_frame(database)
-    end = next((frame for frame in transaction_ends if frame > committed), None)
-    # SQLite rejected the transaction that ends at `end`. Later frames show that it was synced.
-    if end is not None and frames[-1] > end:
-        raise JournalDamaged(
-            f"{wal}: one of the frames {committed + 1} to {end} is not what was written, and what "
-            "was acknowledged after it depends on it"
-        )
-
-
-def _frames(wal: Path) -> tuple[list[int], list[int]]:
-    """Return the numbers of the current WAL's frames, and of those that end a transaction."""
-    with wal.open("rb") as file:
-        header = file.read(_HEADER.size)
-        magic, _, page_bytes, _, salt_1, salt_2, *sums = _HEADER.unpack(header)
-        if magic not in (_MAGIC_LITTLE, _MAGIC_BIG) or _header_checksum(header, magic) != sums:
-            raise JournalDamaged(f"{wal}: the header of the log is not what was written")
-        frame_bytes = _FRAME_HEAD_BYTES + (65_536 if page_bytes == 1 else page_bytes)
-        count = (os.fstat(file.fileno()).st_size - _HEADER.size) // frame_bytes
-        frames, transaction_ends = [], []
-        for frame in range(1, count + 1):
-            file.seek(_HEADER.size + (frame - 1) * frame_bytes)
-            _, pages, frame_salt_1, frame_salt_2 = _FRAME.unpack(file.read(_FRAME.size))
-            # Either salt identifies a frame of this WAL, as the other may be damaged.
-            if frame_salt_1 == salt_1 or frame_salt_2 == salt_2:
-                frames.append(frame)
-                if pages:
-                    transaction_ends.append(frame)
-    return frames, transaction_ends
-
-
-def _header_checksum(header: bytes, magic: int) -> list[int]:
-    sum_1 = sum_2 = 0
-    words = struct.unpack("<6I" if magic == _MAGIC_LITTLE else ">6I", header[:24])
-    for first, second in zip(words[::2], words[1::2], strict=True):
-        sum_1 = sum_1 + first + sum_2 & _MASK
-        sum_2 = sum_2 + second + sum_1 & _MASK
-    return [sum_1, sum_2]
-
-
-def _last_committed_frame(database: Path) -> int:
-    """Return the last frame that SQLite accepts, without changing the WAL."""
-    source = f"{database.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(source, uri=True)) as connection:
-        with suppress(sqlite3.DatabaseError):  # damage to the database itself; `load` reports it
-            connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
-        # SQLite writes the index at the first read, and may delete it with the last connection.
-        index = database.with_name(database.name + "-shm").read_bytes()
-    (frame,) = _LAST_COMMITTED.unpack_from(index)
-    return int(frame)
