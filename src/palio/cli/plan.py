@@ -12,7 +12,6 @@ from palio import files
 from palio.cli import inputs
 from palio.cli.application import AsJson, with_broker
 from palio.cli.connecting import BrokerAccess, ProgressLine
-from palio.cli.plan_traffic import TrafficFiles
 from palio.cli.reporting import print_status, show
 from palio.cli.topology import describe_plan
 from palio.errors import InvalidInput, NotPermitted, Unsettled
@@ -118,6 +117,7 @@ def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     as_json: AsJson = False,
 ) -> int:
     """Make a plan for the traffic of a file, and print its cost."""
+    from palio.cli.plan_traffic import TrafficFiles
     from palio.multicast.documents import encode
     from palio.multicast.planners import PlanLimits, planned
 
@@ -200,6 +200,7 @@ def compare(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     as_json: AsJson = False,
 ) -> int:
     """Compare what each method costs for the traffic of a file, the cheapest first."""
+    from palio.cli.plan_traffic import TrafficFiles
     from palio.multicast import planners
     from palio.multicast.clustered import ClusteredGroups, regionalism
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from palio.cli import inputs
 from palio.cli.reporting import print_status
@@ -22,6 +23,35 @@ AT_ONCE: Final = 1_024
 
 REPORT_EVERY: Final = 500_000
 """Events after which progress is printed."""
+
+
+_Number = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
+"""A count or a price: none is so large."""
+
+
+class _Destinations(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of `--destinations`."""
+
+    brokers: list[str]
+    count: _Number = 1.0
+
+
+class _Interest(msgspec.Struct):
+    """A line of `--subscriptions`; the subscriber is the broker."""
+
+    subscriber: str
+    filter: str
+    parameters: dict[str, Any] | None = None
+
+
+class _Broker(msgspec.Struct, forbid_unknown_fields=True):
+    """A broker of `--network`."""
+
+    price: _Number = 1.0
+    links: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
+
+
+_Kind = TypeVar("_Kind")
 
 
 class TrafficFiles(NamedTuple):
@@ -65,47 +95,27 @@ def _network(path: Path | None) -> tuple[list[str], Graph | None, tuple[float, .
     """The brokers of a file, the graph of their links, and what each costs."""
     if path is None:
         return [], None, None
-    document = _json(path)
-    if not isinstance(document, dict) or not all(
-        isinstance(each, dict) for each in document.values()
-    ):
-        raise InvalidInput(f"{path}: an object with one for each broker is expected")
-    graph: dict[str, dict[str, int]] = {name: {} for name in document}
-    prices = []
-    for name, each in document.items():
-        price = each.get("price", 1)
-        links = each.get("links", {})
-        if set(each) - {"price", "links"} or not _is_number(price) or not isinstance(links, dict):
-            raise InvalidInput(f"{path}: broker {name!r:.80} may have only a price and links")
-        prices.append(float(price))
-        for other, cost in links.items():
-            if other not in graph or type(cost) is not int or cost < 1:
+    text = inputs.text_of(str(path), is_text=False)
+    brokers = _decoded(text, dict[str, _Broker], str(path))
+    graph: dict[str, dict[str, int]] = {name: {} for name in brokers}
+    for name, each in brokers.items():
+        for other, cost in each.links.items():
+            if other not in graph:
                 raise InvalidInput(
-                    f"{path}: the link from {name!r:.80} to {other!r:.80} leads to a broker of the "
-                    "file, and its cost is a whole number, 1 or more"
+                    f"{path}: the link from {name!r:.80} leads to {other!r:.80}, no broker of the "
+                    "file"
                 )
             graph[name][other] = graph[other][name] = cost
+    prices = tuple(each.price for each in brokers.values())
     has_links = any(graph.values())
     has_prices = any(price != 1 for price in prices)
-    return list(document), graph if has_links else None, tuple(prices) if has_prices else None
+    return list(brokers), graph if has_links else None, prices if has_prices else None
 
 
 def _traffic_of(path: Path, brokers: list[str]) -> GroupTraffic:
     from palio.multicast.traffic import GroupTraffic
 
-    counted: list[tuple[list[str], float]] = []
-    for line, row in _rows(path):
-        names, count = row.get("brokers"), row.get("count", 1)
-        if (
-            not _is_names(names)
-            or not _is_number(count)
-            or count < 0
-            or set(row) - {"brokers", "count"}
-        ):
-            raise InvalidInput(
-                f'{path}, line {line}: {{"brokers": [names], "count": events}} is expected'
-            )
-        counted.append((names, float(count)))
+    counted = [(row.brokers, row.count) for _, row in _rows(path, _Destinations)]
     known = brokers or sorted({name for names, _ in counted for name in names})
     return GroupTraffic.of(known, counted)
 
@@ -116,25 +126,16 @@ def _observed(events: Path | None, subscriptions: Path, brokers: list[str]) -> G
     from palio.multicast.drawn_events import drawn_events, without_residuals
     from palio.multicast.traffic import Observed
 
-    rows = []
-    for line, row in _rows(subscriptions):
-        broker, text = row.get("subscriber"), row.get("filter")
-        values = row.get("parameters") or {}
-        if not (isinstance(broker, str) and isinstance(text, str) and isinstance(values, dict)):
-            raise InvalidInput(
-                f"{subscriptions}, line {line}: a subscriber, which is the broker, and a filter "
-                "are expected"
-            )
-        rows.append((line, broker, text, values))
-    observed = Observed(brokers or sorted({broker for _, broker, _, _ in rows}))
+    rows = list(_rows(subscriptions, _Interest))
+    observed = Observed(brokers or sorted({row.subscriber for _, row in rows}))
     filters = []
-    for line, broker, text, values in rows:
+    for line, row in rows:
         try:
-            filter = parse_filter(text).bind(values)
+            filter = parse_filter(row.filter).bind(row.parameters or {})
             if events is None:
                 filter = without_residuals(filter)
                 filters.append(filter)
-            observed.subscribe(filter, broker)
+            observed.subscribe(filter, row.subscriber)
         except InvalidInput as error:
             raise InvalidInput(f"{subscriptions}, line {line}: {error}") from None
     if events is None:
@@ -176,33 +177,17 @@ def _taken(path: Path, observed: Observed) -> Iterator[None]:
             yield
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(path: Path, kind: type[_Kind]) -> Iterator[tuple[int, _Kind]]:
     """The objects of a file of JSON lines, each with its line."""
     for number, line in enumerate(inputs.text_of(str(path), is_text=False).splitlines(), start=1):
         if line.strip():
-            try:
-                row = json.loads(line)
-            except (RecursionError, ValueError) as error:
-                raise InvalidInput(f"{path}, line {number}: this is no JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise InvalidInput(f"{path}, line {number}: an object is expected")
-            yield number, row
+            yield number, _decoded(line, kind, f"{path}, line {number}")
 
 
-def _json(path: Path) -> Any:
+def _decoded(text: str, kind: type[_Kind], place: str) -> _Kind:
     try:
-        return json.loads(inputs.text_of(str(path), is_text=False))
-    except (RecursionError, ValueError) as error:
-        raise InvalidInput(f"{path}: this is no JSON: {error}") from None
-
-
-_ENDLESS: Final = 1e300
-"""No count and no price is so large."""
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _ENDLESS
-
-
-def _is_names(value: object) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{place}: {error}") from None
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise InvalidInput(f"{place}: this is no JSON: {error}") from None
