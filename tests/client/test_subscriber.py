@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import threading
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -888,6 +889,29 @@ async def test_a_durable_handler_acknowledges_by_returning_and_rejects_by_raisin
         assert letter["dead_letter_reason"] == "LookupError: no box for 13"
         assert packer.failures[0] == "Packer.pack raised LookupError: no box for 1"
         assert await kept(net, "b1", "bob/orders") == 0
+
+
+@in_virtual_time
+async def test_the_delay_of_a_failing_event_doubles_up_to_a_minute() -> None:
+    class Failing(palio.Subscriber):
+        def __init__(self) -> None:
+            self.times: list[float] = []
+
+        @palio.on("EXISTS order", durable_name="orders")
+        def fail(self) -> None:
+            self.times.append(asyncio.get_running_loop().time())
+            raise OSError("off")
+
+        def failed(self, handler: str, event: Event, error: HandlerFailed) -> None:
+            """It is expected."""
+
+    async with Network() as net:
+        client = await net.connect("b1")
+        failing = await client.attach(Failing())
+        await order(client, 1)
+        await asyncio.sleep(300.0)
+        pauses = [round(later - time) for time, later in pairwise(failing.times)]
+        assert pauses == [1, 2, 4, 8, 16, 32, 64, 64, 64]
 
 
 @pytest.mark.parametrize("how", ["detach", "cancel", "close"])

@@ -337,8 +337,8 @@ Register: TypeAlias = Callable[
 RETRY_FIRST_S: Final = 1.0
 """The delay of an event whose durable handler raised; it doubles with each attempt."""
 
-RETRY_LAST_S: Final = 60.0
-"""The longest such delay: a service that is back finds its events soon."""
+RETRY_DOUBLINGS: Final = 6
+"""Up to 64 s: the events of a service that is back come soon."""
 
 Publish: TypeAlias = Callable[..., Coroutine[Any, Any, PublishReceipt]]
 """`publish` of a bus or a client."""
@@ -516,8 +516,8 @@ class Attached:
             failure = HandlerFailed(f"{name} raised {type(error).__name__}: {error}")
             failure.__cause__ = error
             if event.receipt is not None:
-                delay = min(RETRY_LAST_S, RETRY_FIRST_S * 2.0 ** min(event.attempt - 1, 10))
-                event.nack(delay, f"{type(error).__name__}: {error}")
+                doublings = min(event.attempt - 1, RETRY_DOUBLINGS)
+                event.nack(RETRY_FIRST_S * 2**doublings, f"{type(error).__name__}: {error}")
         try:
             self._subscriber.failed(name, event, failure)
         except Exception:  # the application's own code again; later events still count
