@@ -225,6 +225,10 @@ async def test_a_backlog_that_waits_for_acknowledgements_is_reported_until_one_c
         assert await take(mine, 1) == [(100, 1)]
         assert not is_blocked(mine)
         assert net.node("b1").status()["blocked"] == 0
+        await put(bob, *range(GROUP_PREFETCH))
+        await asyncio.sleep(BLOCKED_S + 1.0)
+        levels = [each.level for _, each in net.reports if each.event == "delivery_blocked"]
+        assert (is_blocked(mine), levels) == (True, ["warning", "debug"])
 
 
 @in_virtual_time

@@ -135,8 +135,10 @@ class Consumers:
         for session, consumer in durable.consumers.items():
             session.send(core.out, Blocked(consumer.key, is_blocked))
         if is_blocked:
+            level = "debug" if durable.was_blocked else "warning"
+            durable.was_blocked = True
             core.report(
-                "warning",
+                level,
                 "delivery_blocked",
                 subscription=durable.subject,
                 waiting=len(core.durability.events.backlog(durable.subject)),

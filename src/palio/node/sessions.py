@@ -584,6 +584,8 @@ class Durable:
         """Since when its backlog waits for acks."""
         self.is_blocked = False
         """True if it has done so for long, and its consumers know."""
+        self.was_blocked = False
+        """True once that was logged: a slow pipeline that catches up is blocked again and again."""
         self.session_epoch = NO_SESSION_EPOCH
         """The session of its owner that subscribed or resumed it."""
         self.claim: Claim | None = None
