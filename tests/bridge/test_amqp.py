@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import aio_pika
@@ -12,6 +13,7 @@ from palio.bridge.links import Message
 from palio.errors import InvalidInput, Unreachable
 from tests.bridge import servers
 from tests.bridge.servers import Server
+from tests.cli.brokers import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +71,17 @@ async def test_a_server_that_is_away_or_refuses_the_password_is_unreachable(url:
         with pytest.raises(Unreachable):
             async with connect(wrong, "b", ""):
                 pass
+
+
+async def test_a_queue_that_is_deleted_is_lost(url: str) -> None:
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel()
+        queue = await channel.declare_queue("short")
+        async with connect(url, "b", "short") as link:
+            await queue.delete(if_unused=False, if_empty=False)
+            with pytest.raises(Unreachable, match="deleted"):
+                async with asyncio.timeout(PATIENCE_S):
+                    await link.take()
 
 
 async def test_a_link_that_is_closed_is_lost(url: str) -> None:

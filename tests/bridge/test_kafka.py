@@ -51,6 +51,12 @@ async def test_a_message_that_is_too_large_is_refused_and_others_are_not(url: st
     assert "too large" in large
 
 
+async def test_a_topic_that_is_not_there_is_unreachable(url: str) -> None:
+    with pytest.raises(Unreachable, match="no where"):
+        async with connect(f"{url}&allow.auto.create.topics=false", "b", "no where") as link:
+            await link.take()
+
+
 async def test_a_cluster_that_is_away_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palio.bridge.kafka.TIMEOUT_S", 1.0)
     with pytest.raises(Unreachable):

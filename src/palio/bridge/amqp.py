@@ -65,6 +65,10 @@ class Amqp:
             queue = await self._channel.get_queue(source)
         except ChannelNotFoundEntity:
             raise InvalidInput(f"there is no queue {source!r}; declare it") from None
+        below = await self._channel.get_underlay_channel()
+        below.on_consumer_cancel_callbacks.add(
+            lambda _: self._inbox.lose(f"the queue {source!r} was deleted or moved")
+        )
         await queue.consume(received)
 
     async def send(self, messages: Sequence[Message]) -> list[str]:

@@ -21,7 +21,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple
 
@@ -98,12 +98,14 @@ class Bridge:
         connect: Callable[[str], AbstractAsyncContextManager[ForeignLink]],
         settings: BridgeSettings,
         report: Callable[[str], None],
+        show_progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.counts = Counter(dict.fromkeys(COUNTS, 0))
         self._client = client
         self._connect = connect
         self._settings = settings
         self._report = report
+        self._show_progress = show_progress
         self._last_problem = ""
         self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -186,33 +188,25 @@ class Bridge:
             max_attempts=MAX_ATTEMPTS,
             on_gap=lambda gap: self._report(str(gap)),
         )
-        waiting: Sequence[Event] = ()
+        waiting: list[tuple[Event, Message]] = []
+        """Those that the next link sends again if this one is lost."""
 
         async def carry(link: ForeignLink) -> None:
-            nonlocal waiting
-            while waiting or (waiting := await self._unless_stopped(_events(subscription))):
-                await self._send(link, waiting)
-                waiting = ()
+            while True:
+                reasons = await link.send([message for _, message in waiting])
+                for (event, _), reason in zip(waiting, reasons, strict=True):
+                    if reason:
+                        self._reject(event, reason)
+                    else:
+                        self.counts["sent"] += 1
+                        event.ack()
+                self._show_progress(self.counts.total())
+                waiting.clear()
+                if not (events := await self._unless_stopped(_events(subscription))):
+                    return
+                waiting.extend(self._messages_of(events))
 
         await self._over_links("", carry)
-
-    async def _send(self, link: ForeignLink, events: Sequence[Event]) -> None:
-        outgoing: list[tuple[Event, Message]] = []
-        for event in events:
-            try:
-                if mark := self._mark(event):
-                    outgoing.append((event, self._message_of(event, mark)))
-                else:
-                    event.ack()
-            except InvalidInput as error:
-                self._reject(event, str(error))
-        reasons = await link.send([message for _, message in outgoing])
-        for (event, _), reason in zip(outgoing, reasons, strict=True):
-            if reason:
-                self._reject(event, reason)
-            else:
-                self.counts["sent"] += 1
-                event.ack()
 
     def _reject(self, event: Event, reason: str) -> None:
         """Have an event delivered again later, or made a dead letter after the last attempt."""
@@ -221,6 +215,17 @@ class Bridge:
         if event.receipt is not None:  # else nothing keeps it
             self.counts["dead_letters"] += event.attempt >= MAX_ATTEMPTS
             event.nack(min(2.0**event.attempt, LONGEST_RETRY_S), reason)
+
+    def _messages_of(self, events: Sequence[Event]) -> Iterator[tuple[Event, Message]]:
+        """The messages of events, but of those that have passed before or have no address."""
+        for event in events:
+            try:
+                if mark := self._mark(event):
+                    yield event, self._message_of(event, mark)
+                else:
+                    event.ack()
+            except InvalidInput as error:
+                self._reject(event, str(error))
 
     def _message_of(self, event: Event, mark: str) -> Message:
         if self._settings.as_cloud_events:
@@ -239,6 +244,7 @@ class Bridge:
             while messages := await self._unless_stopped(link.take()):
                 await self._publish(messages)
                 await link.ack(messages)
+                self._show_progress(self.counts.total())
 
         await self._over_links(self._settings.source, carry)
 

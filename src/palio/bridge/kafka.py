@@ -121,10 +121,11 @@ class Kafka:
         """Consume messages."""
         while True:
             taken = await self._call(self._consumer.consume, BATCH, POLL_S)
-            if self._failure:
-                raise Unreachable(self._failure)
-            if messages := [_message(each) for each in taken if each.error() is None]:
-                return messages
+            failures = [each.error().str() for each in taken if each.error() is not None]
+            if self._failure or failures:
+                raise Unreachable(self._failure or failures[0])
+            if taken:
+                return [_message(each) for each in taken]
 
     async def ack(self, messages: Sequence[Message]) -> None:
         """Commit the offsets after the messages."""

@@ -10,7 +10,7 @@ import typer
 
 from palio.cli import inputs
 from palio.cli.application import AsJson, Identity, Parameters, with_broker
-from palio.cli.connecting import BrokerAccess
+from palio.cli.connecting import BrokerAccess, ProgressLine
 from palio.cli.reporting import print_status, show
 from palio.errors import InvalidInput
 
@@ -94,10 +94,14 @@ async def _run(
     from palio.bridge.bridge import Bridge
 
     connect = import_module(f"palio.bridge.{system}").connect
-    loop, signals = asyncio.get_running_loop(), list[int]()
+    loop, signals, progress = asyncio.get_running_loop(), list[int](), ProgressLine()
     async with access.connect() as client:
         bridge = Bridge(
-            client, lambda source: connect(url, settings.name, source), settings, print_status
+            client,
+            lambda source: connect(url, settings.name, source),
+            settings,
+            print_status,
+            progress.show,
         )
 
         def stop(number: int) -> None:
@@ -106,5 +110,8 @@ async def _run(
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop, number)
-        await bridge.run()
+        try:
+            await bridge.run()
+        finally:
+            progress.end()
     return dict(bridge.counts), signals[-1] if signals else 0
