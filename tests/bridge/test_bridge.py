@@ -117,7 +117,9 @@ async def run(
                 if "reads" not in line:
                     is_subscribed.set()
 
-            bridge = Bridge(client, other.connect, BridgeSettings(name, **route), report)
+            settings, progress = BridgeSettings(name, **route), list[int]()
+            bridge = Bridge(client, other.connect, settings, report, progress.append)
+            bridge.progress = progress  # type: ignore[attr-defined]  # for tests
             task = asyncio.create_task(bridge.run())
             running.append((bridge, task))
             bridge.reports, bridge.task = reports, task  # type: ignore[attr-defined]  # for tests
@@ -322,6 +324,7 @@ async def test_a_bridge_of_two_directions_echoes_nothing(
     await other.until(lambda: len(other.acked) == 2)
     await acknowledged(client, name)
     assert (bridge.counts["received"], bridge.counts["looped"]) == (1, 2)
+    assert bridge.progress[-1] <= bridge.counts.total() == 4  # type: ignore[attr-defined]
     assert "--name of its own" in "".join(bridge.reports)  # type: ignore[attr-defined]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from palio.bridge.kafka import connect
 from palio.bridge.links import Message
-from palio.errors import Unreachable
+from palio.errors import InvalidInput, Unreachable
 from tests.bridge.servers import kafka
 
 
@@ -49,6 +49,12 @@ async def test_a_message_that_is_too_large_is_refused_and_others_are_not(url: st
         first, large, last = await link.send(sent)
     assert (first, last) == ("", "")
     assert "too large" in large
+
+
+async def test_an_unknown_setting_is_a_mistake(url: str) -> None:
+    with pytest.raises(InvalidInput, match='No such configuration property: "colour"'):
+        async with connect(f"{url}&colour=red", "b", ""):
+            pass
 
 
 async def test_a_topic_that_is_not_there_is_unreachable(url: str) -> None:

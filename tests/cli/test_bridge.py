@@ -24,13 +24,14 @@ def cluster() -> Iterator[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_events_leave_and_enter_until_a_signal(
-    cluster: str, tmp_path: Path, number: signal.Signals
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
+    monkeypatch.setenv("PALIO_BRIDGE_URL", f"kafka://{cluster}")
     topic = f"orders-{number.name}"
     with broker("b1", tmp_path) as url, palio.SyncClient(url) as client:
         entering = client.subscribe("kind = 'in'")
         with process(
-            *("bridge", "kafka", "--url", f"kafka://{cluster}", "--broker", url, "--json"),
+            *("bridge", "kafka", "--broker", url, "--json"),
             *("--name", number.name, "--filter", "kind = :kind", "--param", "kind=out"),
             *("--to", f"{topic}/{{n}}", "--from", topic),
         ) as bridge:
@@ -60,6 +61,8 @@ def test_events_leave_and_enter_until_a_signal(
         (("--filter", "x = 1"), "--filter and --to, or --from"),
         (("--filter", "x = ", "--to", "t"), "expected"),
         (("--filter", "x = 1 THEN y = 2", "--to", "t"), "pattern"),
+        (("--from", "t", "--url", "kafka://"), "expected kafka://HOST:PORT"),
+        (("--from", "t", "--url", "amqp://u:secret@h"), "expected kafka://HOST:PORT"),
         (("--from", "t", "--broker", "palio://127.0.0.1:1"), "127.0.0.1:1"),
     ],
 )
@@ -67,3 +70,10 @@ def test_mistakes_are_told(palio: Palio, arguments: tuple[str, ...], problem: st
     outcome = palio("bridge", "kafka", "--name", "b", *arguments)
     assert (outcome.status, outcome.out) == (2, "")
     assert problem in outcome.err
+    assert "secret" not in outcome.err
+
+
+def test_a_port_is_a_number(palio: Palio) -> None:
+    for url in ("mqtt://h:abc", "mqtt://h:99999"):
+        outcome = palio("bridge", "mqtt", "--name", "b", "--from", "t", "--url", url)
+        assert (outcome.status, "expected mqtt://HOST:PORT" in outcome.err) == (2, True)

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from palio.bridge.links import BATCH, TIMEOUT_S, Message, lost_by
-from palio.errors import Unreachable
+from palio.errors import InvalidInput, Unreachable
 
 Result = TypeVar("Result")
 
@@ -46,7 +46,10 @@ def settings_of(url: str) -> dict[str, Any]:
 @asynccontextmanager
 async def connect(url: str, name: str, source: str) -> AsyncIterator[Kafka]:
     """Make a producer, or a consumer of `source`: a topic, or a regular expression after `^`."""
-    link = Kafka({"log_level": 0} | settings_of(url), name, source)
+    try:
+        link = Kafka({"log_level": 0} | settings_of(url), name, source)
+    except KafkaException as error:
+        raise InvalidInput(f"invalid settings: {error.args[0].str()}; see librdkafka's") from None
     try:
         yield link
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import typer
 
@@ -78,11 +79,22 @@ def bridge(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     settings = BridgeSettings(name, filter, inputs.bindings(param), to, source, cloudevents)
     access = access._replace(name=name, identity=identity)
     url = url or f"{system}://localhost:{PORTS[system]}"
+    if not _is_url(url, system):  # it may contain a password, so the error does not
+        raise InvalidInput(f"--url or $PALIO_BRIDGE_URL is invalid; expected {system}://HOST:PORT")
     counts, number = asyncio.run(_run(access, system, url, settings))
     show(counts if as_json else ", ".join(f"{key} {count:,}" for key, count in counts.items()))
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     return 0
+
+
+def _is_url(url: str, system: System) -> bool:
+    try:
+        parts = urlsplit(url)
+        has_port = system == "kafka" or parts.port != 0
+    except ValueError:
+        return False
+    return has_port and parts.netloc != "" and parts.scheme in (system, f"{system}s", "tls")
 
 
 async def _run(
