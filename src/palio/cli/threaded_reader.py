@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 
 READ_AHEAD: Final = 10_000
 """At most so many items are buffered; then the thread waits for the coroutine."""
+
+
+class _End(NamedTuple):
+    """Follows the last item, with the error of the iterable if it has failed."""
+
+    error: BaseException | None
 
 
 class ThreadedReader(Generic[Item]):
@@ -24,11 +29,8 @@ class ThreadedReader(Generic[Item]):
     def __init__(self, items: Iterable[Item]) -> None:
         self._items = items
         self._loop = asyncio.get_running_loop()
-        self._buffer: deque[Item] = deque()
-        self._has_changed = asyncio.Event()
+        self._buffer = asyncio.Queue[Item | _End]()
         self._free_slots = threading.Semaphore(READ_AHEAD)
-        self._is_over = False
-        self._error: BaseException | None = None
         threading.Thread(target=self._read, name="palio-reader", daemon=True).start()
 
     async def take(self, limit: int) -> list[Item]:
@@ -36,15 +38,17 @@ class ThreadedReader(Generic[Item]):
 
         Raises an error of the iterable once all items before it were taken.
         """
-        while not self._buffer:
-            if self._error is not None:
-                raise self._error
-            if self._is_over:
-                return []
-            self._has_changed.clear()
-            await self._has_changed.wait()
-        items = [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
-        self._free_slots.release(len(items))
+        items: list[Item] = []
+        item = await self._buffer.get()
+        while not isinstance(item, _End):
+            items.append(item)
+            if len(items) == limit or self._buffer.empty():
+                self._free_slots.release(len(items))
+                return items
+            item = self._buffer.get_nowait()
+        self._buffer.put_nowait(item)  # for the next call
+        if not items and item.error is not None:
+            raise item.error
         return items
 
     # --- in the thread; the loop changes the buffer, which is not thread-safe ---
@@ -54,22 +58,8 @@ class ThreadedReader(Generic[Item]):
         try:
             for item in self._items:
                 self._free_slots.acquire()
-                self._add(item)
+                self._loop.call_soon_threadsafe(self._buffer.put_nowait, item)
         except Exception as raised:  # noqa: BLE001  # `take` raises it
             error = raised
-        self._end(error)
-
-    def _add(self, item: Item) -> None:
-        def add() -> None:
-            self._buffer.append(item)
-            self._has_changed.set()
-
-        self._loop.call_soon_threadsafe(add)
-
-    def _end(self, error: BaseException | None) -> None:
-        def end() -> None:
-            self._is_over, self._error = True, error
-            self._has_changed.set()
-
         with suppress(RuntimeError):  # the loop is closed, so no coroutine waits
-            self._loop.call_soon_threadsafe(end)
+            self._loop.call_soon_threadsafe(self._buffer.put_nowait, _End(error))
