@@ -140,6 +140,11 @@ class Client(Member):
         else:
             super().illegal(end, error)
 
+    def acknowledge_all(self) -> None:
+        """Acknowledge all received events."""
+        for receipts in self.receipts.values():
+            receipts.finish()
+
     def stall(self, seconds: float) -> None:
         """Read nothing for some time."""
         self.is_stalled = True

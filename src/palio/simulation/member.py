@@ -333,7 +333,7 @@ class Member(SimulatedClient):
         """The answers to each request by its number: a correct broker sends one."""
         self.publications: list[Publication] = []
         self.acknowledges = True
-        """True if it acknowledges durable events as they arrive; else `acknowledge_all` does."""
+        """True if it acknowledges durable events as they arrive."""
         self.receipts: dict[int, Receipts] = {}
         """The unacknowledged events of each durable subscription, by key."""
         self._next_id = 1
@@ -421,11 +421,6 @@ class Member(SimulatedClient):
         id = self._new_id()
         self.core.table.ask(request(id), partial(self.answered, id))
         return id
-
-    def acknowledge_all(self) -> None:
-        """Acknowledge all received events."""
-        for receipts in self.receipts.values():
-            receipts.finish()
 
     def answered(self, id: int, outcome: Outcome) -> None:
         """Record the outcome of a request."""

@@ -13,7 +13,7 @@ from websockets.typing import Origin
 
 from palio.errors import InvalidConfiguration
 from palio.server.hosts import Hosts
-from palio.server.http.app import HostCheck, own_names
+from palio.server.http.host_check import HostCheck, own_names
 from palio.server.http.openapi import document
 from palio.server.settings import Configuration
 from tests.server.certificates import self_signed

@@ -14,7 +14,7 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
@@ -23,7 +23,6 @@ from typing import Any, Final
 
 import msgspec
 import uvicorn
-from cryptography import x509
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -38,12 +37,12 @@ from palio.node.authority import Authority
 from palio.node.limits import FEW_RECEIVERS
 from palio.node.readiness import Readiness
 from palio.protocol.addresses import bracketed
-from palio.server.configuring import is_any
 from palio.server.hosts import Hosts, Origins
 from palio.server.http.access import Access, accounted, body_of, read
 from palio.server.http.advertising import HttpAdvertisers
 from palio.server.http.connection import FrontDoor, HttpConnection, SocketConnection
-from palio.server.http.errors import MethodNotAllowed, Misdirected, NotFound, answer
+from palio.server.http.errors import MethodNotAllowed, NotFound, answer
+from palio.server.http.host_check import HostCheck, own_names
 from palio.server.http.openapi import document
 from palio.server.http.publishing import HttpPublishers
 from palio.server.http.subscribers import HttpSubscribers
@@ -426,77 +425,4 @@ def for_pages(app: ASGIApp, origins: Origins) -> ASGIApp:
         expose_headers=["Location"],
         allow_private_network=True,
         max_age=PREFLIGHT_S,
-    )
-
-
-# --- by which names ---
-#
-# A page of `evil.example` may have its name lead to 127.0.0.1 a moment after it was loaded (DNS
-# rebinding). To the browser a broker on the reader's machine is then part of the page's own site,
-# and needs no token there. But every request says in `Host` by which name it was sent: none but the
-# names of the broker are answered.
-
-
-LOOPBACK: Final = ("localhost", "127.0.0.0/8", "::1")
-
-ANY_ADDRESS: Final = ("0.0.0.0/0", "::/0")
-
-_HOST: Final = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9_.-]+)(?::[0-9]{1,5})?")
-
-
-def own_names(configuration: Configuration) -> Iterator[str]:
-    """By which names a broker can be called: loopback, where it listens, the names of its
-    certificate, and what `http.allowed_hosts` adds.
-
-    One that listens on all addresses answers to every address: no page can have one for its name.
-    """
-    listen = configuration.listen
-    yield from LOOPBACK
-    yield from ANY_ADDRESS if is_any(listen.host) else (listen.host,)
-    yield from configuration.http.allowed_hosts
-    if configuration.tls.cert:
-        yield from _certified(Path(configuration.tls.cert))
-
-
-def _certified(path: Path) -> Iterator[str]:
-    try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return
-    except (OSError, ValueError) as error:
-        raise InvalidConfiguration(f"tls.cert, tls.key: {error}") from None
-    yield from names.get_values_for_type(x509.DNSName)
-    yield from map(str, names.get_values_for_type(x509.IPAddress))
-
-
-class HostCheck:
-    """An ASGI application in front of another: it answers requests for other hosts with 421.
-
-    Starlette's `TrustedHostMiddleware` knows no networks, and takes the first of two headers.
-    """
-
-    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
-        self._app = app
-        self.names = Hosts(names)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on if its `Host` is one of ours (ASGI)."""
-        given = [value for name, value in scope["headers"] if name == b"host"]
-        is_own = len(given) == 1 and self._is_own(given[0])
-        await (self._app if is_own else _refusal(given))(scope, receive, send)
-
-    def _is_own(self, header: bytes) -> bool:
-        read = _HOST.fullmatch(header)
-        return read is not None and self.names.name(read[1].decode("ascii"))
-
-
-def _refusal(given: list[bytes]) -> Response:
-    if len(given) != 1:
-        return answer(Misdirected("a request has one header Host, by which name it was sent"))
-    return answer(
-        Misdirected(
-            f"the broker is not called {given[0].decode('latin-1')!r:.100}; its operator can "
-            "add the name to http.allowed_hosts"
-        )
     )
