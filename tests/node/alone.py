@@ -202,3 +202,9 @@ def subscribed(store: Disk | None = None) -> Alone:
 
 def event(x: int = 1) -> Parcel:
     return Parcel("", pa.RecordBatch.from_pydict({"x": [x]}))
+
+
+def say(alone: Alone, *messages: Message) -> None:
+    for each in messages:
+        alone.tell(2, each)
+    alone.sync()

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from math import inf
 from traceback import format_tb
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
-from palio.model.parcels import Parcel
 from palio.node.assembling import Assembling
 from palio.node.authority import Authority, receivable
-from palio.node.claims import claim_of, is_outdated
+from palio.node.claims import is_outdated
 from palio.node.cluster_state import AddressBook
 from palio.node.durability import Durability, MatcherFactory
-from palio.node.effects import ANYBODY, Effect, Heading, Moment, Report, Store
+from palio.node.effects import ANYBODY, Effect, Moment, Report, Store
 from palio.node.fact_batcher import FactBatcher, FactWriter
 from palio.node.fact_verifier import (
     LOG,
     LOSS_REPORT,
     OF_AN_INCARNATION,
     FactVerifier,
-    is_subscription,
 )
 from palio.node.identity import Identity
-from palio.node.limits import MAX_EARLY, SHOWN_CHARS
+from palio.node.limits import SHOWN_CHARS
 from palio.node.loss_markers import LossMarker
 from palio.node.loss_reports import Absences, LossReports
 from palio.node.operations import (
@@ -70,6 +67,9 @@ from palio.protocol.messages import (
 from palio.routing.messages import Batch, Control, Flood, Leave, Settled
 from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
+
+if TYPE_CHECKING:
+    from palio.node.catching_up import CatchUp
 
 _FAULTS: Final = ("message_rejected", "append_refused")
 """Warnings that are logged as errors: a correct broker with a sound disk causes none of them."""
@@ -139,10 +139,6 @@ class Core:
         self._after_facts: list[Callable[[], None]] = []
         """Calls to be made once this broker's own facts are on the disk, or refused."""
         self._routing_version = router.routing_version
-        self.catch_up_deadline = inf
-        """A broker without its disk waits until then for the facts of its network."""
-        self._until_ready: list[Callable[[], None]] = []
-        """Calls that wait until this broker accepts durable requests."""
         self._map_version = -1
         """The version of the network map by which durable events were last sent."""
         self._wave_peer: Peer | None = None
@@ -162,7 +158,8 @@ class Core:
         self.on_facts: Callable[[list[Fact]], None] = lambda _facts: None
         """Called with facts that are new here."""
         self.consumers: DurableConsumers
-        """Set by `Node`."""
+        self.catch_up: CatchUp
+        """Set by `Node`, as the consumers are."""
         self.rate_limited_log = RateLimitedLog()
         self.rate_limiters = RateLimiters()
 
@@ -209,66 +206,7 @@ class Core:
                 durability.enter(durable)
             durability.announce(claim)  # the broker may have stopped before it announced the claim
         self._apply_facts([fact for fact in cluster_state.facts() if fact.origin != self.name])
-        if not events.is_ready:
-            has_to_wait = bool(self.settings.peers) and self.settings.has_disk
-            self.catch_up_deadline = now + (self.settings.peer_grace_s if has_to_wait else 0.0)
-        else:
-            log = cluster_state.fact(self.name, LOG)
-            if log is not None and 0 < log.claimed_us < events.streams.log_number:
-                cluster_state.note_log(log.claimed_us)  # the journal was cut short
-                self._report_own_loss()
-            self.announce_log()
-            self.sweep_history()
-
-    def announce_log(self) -> None:
-        """Announce the number of this broker's log, if the network does not have it."""
-        cluster_state, log = (
-            self.durability.cluster_state,
-            self.durability.events.streams.log_number,
-        )
-        fact = cluster_state.fact(self.name, LOG)
-        if fact is None or fact.claimed_us != log:
-            cluster_state.announce(LOG, claimed_us=log)
-
-    def when_ready(self, action: Callable[[], None]) -> None:
-        """Call `action` once this broker accepts durable requests, which is soon after its start.
-        Beyond MAX_EARLY pending actions call it at once: it is then refused.
-        """
-        is_ready = self.durability.events.is_ready
-        if is_ready or len(self._until_ready) >= MAX_EARLY:
-            action()
-        else:
-            self._until_ready.append(action)
-
-    def _finish_catch_up(self) -> None:
-        """Run the actions that waited for durable service, whether or not it could begin."""
-        if self.durability.events.is_ready:
-            self.announce_log()
-            self.sweep_history()
-        actions, self._until_ready = self._until_ready, []
-        for action in actions:
-            self._call(action)
-
-    def _catch_up(self) -> None:
-        """Begin durable service on a disk that is new or lost.
-
-        It begins once the network's facts have come, or nobody could send them. Only then does the
-        broker know all durable subscriptions that must be notified of the loss.
-        """
-        cluster_state, events = self.durability.cluster_state, self.durability.events
-        if not cluster_state.has_synced and self.at.now < self.catch_up_deadline:
-            return
-        self.catch_up_deadline = inf
-        if events.is_ready:
-            self._report_own_loss()
-            return
-        claims = [claim_of(fact) for fact in cluster_state.facts() if is_subscription(fact.subject)]
-        lost, cluster_state.lost_log = cluster_state.lost_log, 0
-        log = max(self.at.wall_us, lost + 1)
-        loss = self._loss(self.name) if lost else None
-        callbacks = Callbacks(self._finish_catch_up, partial(self._retry_own_loss, lost))
-        now, wall_us = self.at.now, self.at.wall_us
-        self.perform(events.catch_up(now, wall_us, claims, log, loss, callbacks))
+        self.catch_up.begin()
 
     def sweep_history(self) -> None:
         """Keep the history as the settings say. It is complete from the time when all brokers of
@@ -314,7 +252,7 @@ class Core:
         self.perform(events.writable(self.at.now))
         self.fact_writer.retry()
         if not events.is_ready:
-            self.catch_up_deadline = self.at.now
+            self.catch_up.due_at = self.at.now
 
     def perform(self, actions: Iterable[Action]) -> None:
         """Carry out actions of durable events. Appends go first: other actions may append as well,
@@ -328,9 +266,9 @@ class Core:
                 case Transmit(broker, message):
                     self.send_towards(broker, message)
                 case Kept(Callbacks() as waiter):
-                    self._call(waiter.on_success)
+                    self.call(waiter.on_success)
                 case NotKept(Callbacks() as waiter, reason):
-                    self._call(partial(waiter.on_failure, reason))
+                    self.call(partial(waiter.on_failure, reason))
                 case QueueReady(subject):
                     durable = self.durability.here.get(subject)
                     if durable is not None:
@@ -342,7 +280,8 @@ class Core:
                 case Impossible(broker, reason):
                     self.warn("ack_rejected", broker[:SHOWN_CHARS], 1, reason=reason)
 
-    def _call(self, callback: Callable[[], None]) -> None:
+    def call(self, callback: Callable[[], None]) -> None:
+        """Call back; a fault is logged, and ends nothing."""
         try:
             callback()
         except Exception as error:  # noqa: BLE001  # our fault ends no session
@@ -475,12 +414,7 @@ class Core:
                 self._when_flushed(callback)
         if cluster_state.rejected_facts:
             self._warn_rejected_facts()
-        events = self.durability.events
-        if cluster_state.lost_log and events.is_ready and not events.log.is_refusing:
-            retry_at = self.at.now + self.settings.peer_grace_s
-            self.catch_up_deadline = min(self.catch_up_deadline, retry_at)
-        if self.catch_up_deadline < inf:
-            self._catch_up()
+        self.catch_up.check()
         if cluster_state.routing_version != self._map_version:
             self._map_version = cluster_state.routing_version
             renewed, cluster_state.restarted = cluster_state.restarted, {}
@@ -546,37 +480,6 @@ class Core:
                 events.reinstate(broker)
         for broker in cluster_state.removed.difference(events.gone):
             self.perform(events.remove(now, broker))
-
-    def report_loss(self, broker: str) -> None:
-        """Queue a loss marker for every durable subscription: a broker's disk is lost, and with it
-        the events that it had yet to send.
-        """
-        now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(broker)
-        self.perform(self.durability.events.report_loss(now, wall_us, loss))
-
-    def _report_own_loss(self) -> None:
-        """Report the lost log of an earlier incarnation of this broker. Log numbers come from the
-        clock: if that was set back, the lost log has the greater number, and another is begun.
-        """
-        cluster_state, events = self.durability.cluster_state, self.durability.events
-        lost, cluster_state.lost_log = cluster_state.lost_log, 0
-        if lost < events.streams.log_number:
-            self.report_loss(self.name)
-            return
-        now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(self.name)
-        callbacks = Callbacks(self.announce_log, partial(self._retry_own_loss, lost))
-        self.perform(events.begin_log(now, wall_us, lost + 1, loss, callbacks))
-
-    def _retry_own_loss(self, lost: int, _reason: str) -> None:
-        """Remember a lost log for the next attempt: the disk refused its report and the new log."""
-        cluster_state = self.durability.cluster_state
-        cluster_state.lost_log = max(lost, cluster_state.lost_log)
-        self._finish_catch_up()
-
-    def _loss(self, broker: str) -> Parcel:
-        self.report("error", "journal_lost", broker=broker)
-        wall_us = self.at.wall_us
-        return LossMarker.at(broker, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0).parcel
 
     def _warn_rejected_facts(self) -> None:
         """Log facts that failed verification."""

@@ -125,7 +125,7 @@ class Leaving:
             self._offered_at.clear()
             self._peers.step_aside(None)
             self._core.durability.cluster_state.announce(LEAVING)
-            self._core.announce_log()
+            self._core.catch_up.announce_log()
             self._core.report("info", "drain_cancelled", reason=reason)
 
     def remaining(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from palio.multicast.datagrams import Datagram
 from palio.node.admin_queries import AdminQueries
 from palio.node.authority import Authority, OpenAuthority, Principal
 from palio.node.cancelling import Cancelling
+from palio.node.catching_up import CatchUp
 from palio.node.consumers import Consumers
 from palio.node.core import Core
 from palio.node.effects import Answered, Close, Effect, Moment, Send, Store
@@ -105,6 +106,7 @@ class Node:
             matcher,
         )
         self._consumers = self._core.consumers = Consumers(self._core)
+        self._core.catch_up = CatchUp(self._core)
         self._cancelling = Cancelling(self._core, self._consumers)
         self._publishing = Publishing(self._core)
         self._admin_queries = AdminQueries(self._core, self._publishing)
@@ -483,7 +485,7 @@ class Node:
             self.wake_at = core.at.now
         due_at = min(
             core.durability.events.wake_at,
-            core.catch_up_deadline,
+            core.catch_up.due_at,
             core.assembling.due_at(core.at),
             self._consumers.wake_at,
             self._publishing.multicasting.wake_at,

@@ -244,7 +244,9 @@ class Publishing:
         if core.durability.events.is_ready:
             self._store(parcel, matches, callbacks, at_homes=at_homes)
         else:
-            core.when_ready(partial(self._store_delayed, parcel, callbacks, at_homes=at_homes))
+            core.catch_up.when_ready(
+                partial(self._store_delayed, parcel, callbacks, at_homes=at_homes)
+            )
 
     def _store_delayed(self, parcel: Parcel, callbacks: Callbacks, *, at_homes: bool) -> None:
         """Store events that came before this broker had synchronized with its network."""

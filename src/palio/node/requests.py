@@ -259,7 +259,7 @@ class RequestHandler:
         log = cluster_state.fact(broker, LOG)
         cluster_state.remove(broker, core.at.wall_us)
         if log is not None and log.claimed_us:
-            core.report_loss(broker)
+            core.catch_up.report_loss(broker)
 
     def _check_operate(self, session: Session, action: str) -> None:
         """Refuse an action unless both the session and this broker may operate: other brokers act
@@ -446,7 +446,7 @@ class RequestHandler:
         requests of the session wait behind it, to keep their order.
         """
         session.is_waiting = True
-        self._core.when_ready(partial(self._serve_deferred, session, request))
+        self._core.catch_up.when_ready(partial(self._serve_deferred, session, request))
 
     def _serve_deferred(self, session: Session, request: ClientRequest) -> None:
         session.is_waiting = False
