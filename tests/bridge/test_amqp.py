@@ -15,6 +15,8 @@ from tests.bridge import servers
 from tests.bridge.servers import Server
 from tests.cli.brokers import PATIENCE_S
 
+pytestmark = pytest.mark.xdist_group("rabbitmq")
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:

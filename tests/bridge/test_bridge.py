@@ -104,7 +104,7 @@ async def run(
     url: str, name: str, other: Other, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Running]:
     """Start a bridge; it is stopped at the end of the test, and whatever it raises is raised."""
-    monkeypatch.setattr(module, "LONGEST_RETRY_S", 0.01)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_S", 0.01)
     monkeypatch.setattr("palio.language.webhooks.FIRST_DELAY_S", 0.01)
     running = list[tuple[Bridge, asyncio.Task[None]]]()
     async with palio.connect(url, name=name) as client:

@@ -12,6 +12,8 @@ from palio.bridge.links import Message
 from palio.errors import InvalidInput, Unreachable
 from tests.bridge.servers import kafka
 
+pytestmark = pytest.mark.xdist_group("kafka")
+
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from palio.bridge.links import BATCH, Inbox, Message, lost_by, refusals
+from palio.bridge.links import BATCH, Inbox, Message, confirms, lost_by
 from palio.errors import Unreachable
 
 
@@ -29,10 +29,20 @@ async def test_a_lost_link_gives_nothing_more() -> None:
             await lost
 
 
-def test_a_refusal_has_its_reason_and_a_lost_connection_is_raised() -> None:
-    assert refusals([None, KeyError("x"), "", KeyError()], KeyError) == ["", "'x'", "", "KeyError"]
-    with pytest.raises(OSError, match="gone"):
-        refusals([None, KeyError("x"), OSError("gone")], KeyError)
+async def result(given: object) -> object:
+    if isinstance(given, BaseException):
+        raise given
+    return given
+
+
+async def test_a_refusal_has_its_reason_and_a_lost_connection_is_raised() -> None:
+    given = [None, KeyError("x"), "", KeyError(), "full"]
+    reasons = await confirms(map(result, given), KeyError, OSError)
+    assert reasons == ["", "'x'", "", "KeyError", "full"]
+    with pytest.raises(Unreachable, match="the connection was lost: gone"):
+        await confirms(map(result, [None, KeyError("x"), OSError("gone")]), KeyError, OSError)
+    with pytest.raises(ZeroDivisionError):
+        await confirms(map(result, [ZeroDivisionError()]), KeyError, OSError)
 
 
 def test_errors_of_a_client_are_told_apart() -> None:

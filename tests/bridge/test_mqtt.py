@@ -12,6 +12,8 @@ from palio.bridge.mqtt import connect
 from palio.errors import Unreachable
 from tests.bridge import servers
 
+pytestmark = pytest.mark.xdist_group("mosquitto")
+
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -14,6 +14,8 @@ from palio.errors import InvalidInput, Unreachable
 from tests.bridge import servers
 from tests.bridge.servers import Server
 
+pytestmark = pytest.mark.xdist_group("nats")
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:

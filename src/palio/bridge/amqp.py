@@ -15,7 +15,7 @@ from typing import Any, Final
 import aio_pika
 from aio_pika.exceptions import AMQPError, ChannelNotFoundEntity, DeliveryError
 
-from palio.bridge.links import BATCH, TIMEOUT_S, Inbox, Message, lost_by, reason_of, refusals
+from palio.bridge.links import BATCH, TIMEOUT_S, Inbox, Message, confirms, lost_by, reason_of
 from palio.errors import InvalidInput
 
 _LOST: Final = (AMQPError, OSError, asyncio.TimeoutError, RuntimeError)
@@ -48,7 +48,6 @@ class Amqp:
         self._channel = channel
         self._inbox = Inbox()
         self.take = self._inbox.take
-        self._exchanges = {"": channel.default_exchange}
         channel.close_callbacks.add(
             lambda _, error: self._inbox.lose(f"the channel was closed: {reason_of(error)}")
         )
@@ -73,23 +72,20 @@ class Amqp:
 
     async def send(self, messages: Sequence[Message]) -> list[str]:
         """Publish, each with a confirm of its own."""
-        publications = [self._publish(each) for each in messages]
-        results = await asyncio.gather(*publications, return_exceptions=True)
-        with lost_by(_LOST):
-            return refusals(results, DeliveryError)
+        return await confirms(map(self._publish, messages), DeliveryError, _LOST)
 
     async def _publish(self, message: Message) -> None:
         exchange, _, key = message.address.rpartition("/")
-        if exchange not in self._exchanges:
-            found = await self._channel.get_exchange(exchange, ensure=False)
-            self._exchanges[exchange] = found
+        to = self._channel.default_exchange
+        if exchange:
+            to = await self._channel.get_exchange(exchange, ensure=False)
         content = aio_pika.Message(
             message.body,
             content_type="application/json",
             delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
             message_id=message.id,
         )
-        await self._exchanges[exchange].publish(content, key, timeout=TIMEOUT_S)
+        await to.publish(content, key, timeout=TIMEOUT_S)
 
     async def ack(self, messages: Sequence[Message]) -> None:
         """Acknowledge all deliveries up to the last one."""

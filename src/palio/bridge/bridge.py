@@ -45,8 +45,8 @@ DURABLE: Final = "bridge"
 MAX_ATTEMPTS: Final = 10
 """Attempts to send an event, over about five minutes: by then a stream or queue may be there."""
 
-LONGEST_RETRY_S: Final = 60.0
-"""The longest pause between two of these attempts."""
+LONGEST_PAUSE_S: Final = 60.0
+"""The longest pause between two of these attempts, and between two to connect."""
 
 COUNTS: Final = ("sent", "received", "looped", "refused", "dead_letters")
 """The counters: events that were confirmed by the other system, and by the broker; what had passed
@@ -144,7 +144,7 @@ class Bridge:
             except Unreachable as error:
                 if progress != self.counts.total():
                     delay, progress = Delay(), self.counts.total()
-                pause_s = delay.next_s()
+                pause_s = min(delay.next_s(), LONGEST_PAUSE_S)
                 self._report(f"{error}; connects again in {pause_s:g} s")
                 await asyncio.wait({self._stopped}, timeout=pause_s)
 
@@ -214,7 +214,7 @@ class Bridge:
         self.counts["refused"] += 1
         if event.receipt is not None:  # else nothing keeps it
             self.counts["dead_letters"] += event.attempt >= MAX_ATTEMPTS
-            event.nack(min(2.0**event.attempt, LONGEST_RETRY_S), reason)
+            event.nack(min(2.0**event.attempt, LONGEST_PAUSE_S), reason)
 
     def _messages_of(self, events: Sequence[Event]) -> Iterator[tuple[Event, Message]]:
         """The messages of events, but of those that have passed before or have no address."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -80,14 +80,18 @@ class Inbox:
         return [self._messages.popleft() for _ in range(min(BATCH, len(self._messages)))]
 
 
-def refusals(results: Iterable[object], refused: Failures) -> list[str]:
-    """Return the reasons of refusals as `send` does; raise an error that is not of `refused`."""
-    reasons = []
-    for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, refused):
-            raise result
-        reasons.append(reason_of(result) if isinstance(result, refused) else "")
-    return reasons
+async def confirms(
+    publications: Iterable[Awaitable[object]], refused: Failures, lost: Failures
+) -> list[str]:
+    """Wait for all publications, and return the reasons of refusals as `send` does: an error of
+    `refused`, or a text as the result.
+    """
+    results = await asyncio.gather(*publications, return_exceptions=True)
+    with lost_by(lost):
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, refused):
+                raise result
+    return [reason_of(each) if isinstance(each, refused) else str(each or "") for each in results]
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from paho.mqtt import client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from palio.bridge.links import BATCH, TIMEOUT_S, Inbox, Message, lost_by, refusals
+from palio.bridge.links import BATCH, TIMEOUT_S, Inbox, Message, confirms, lost_by
 from palio.errors import Unreachable
 
 SESSION_S: Final = 7 * 24 * 3600
@@ -107,11 +107,7 @@ class Mqtt:
 
     async def send(self, messages: Sequence[Message]) -> list[str]:
         """Publish; the broker refuses by the code of its answer."""
-        published = [self._publish(each) for each in messages]
-        results = await asyncio.gather(*published, return_exceptions=True)
-        with lost_by(TimeoutError):
-            reasons = refusals(results, ValueError)
-        return [reason or str(answer) for reason, answer in zip(reasons, results, strict=True)]
+        return await confirms(map(self._publish, messages), ValueError, TimeoutError)
 
     async def _publish(self, message: Message) -> str:
         properties = Properties(PacketTypes.PUBLISH)

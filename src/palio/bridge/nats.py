@@ -16,7 +16,7 @@ import nats
 from nats.errors import BadSubjectError, Error, MaxPayloadError
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
-from palio.bridge.links import BATCH, TIMEOUT_S, Message, lost_by, refusals
+from palio.bridge.links import BATCH, TIMEOUT_S, Message, confirms, lost_by
 from palio.errors import InvalidInput, Unreachable
 
 _LOST: Final = (Error, OSError, asyncio.TimeoutError)
@@ -71,13 +71,11 @@ class JetStream:
 
     async def send(self, messages: Sequence[Message]) -> list[str]:
         """Publish; JetStream drops an id that it had in the last two minutes."""
-        publications = [
-            self._streams.publish(each.address, each.body, headers={"Nats-Msg-Id": each.id})
-            for each in messages
-        ]
-        results = await asyncio.gather(*publications, return_exceptions=True)
-        with lost_by(_LOST):
-            return refusals(results, _REFUSED)
+        return await confirms(map(self._publish, messages), _REFUSED, _LOST)
+
+    async def _publish(self, message: Message) -> None:
+        id = {"Nats-Msg-Id": message.id}
+        await self._streams.publish(message.address, message.body, headers=id)
 
     async def take(self) -> Sequence[Message]:
         """Pull messages."""
