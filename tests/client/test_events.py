@@ -47,6 +47,11 @@ def test_an_event_survives_pickling() -> None:
     [
         (Gap("p", 4, 4, 1), "lost 1 event of 'p', number 4"),
         (Gap("p", 4, 9, 3), "lost 3 events of 'p', numbers 4 to 9"),
+        (Gap("*", 0, 0, 0, "b2: x"), "live events may have been lost: b2: x"),
+        (
+            Gap("*", 0, 0, 0, "the history of 'b' begins now"),
+            "durable events may have been lost: the history of 'b' begins now",
+        ),
         (
             LateGap("p", 4, 4, 1),
             (

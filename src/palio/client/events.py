@@ -140,7 +140,9 @@ class Gap(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if not self.is_certain:
             reason = self.reason or "the broker, or one on their way, was away"
-            return f"live events may have been lost: {reason}"
+            # Of durable events only those before the history of `since=` are uncertain.
+            kind = "durable" if reason.startswith("the history of ") else "live"
+            return f"{kind} events may have been lost: {reason}"
         return f"lost {self._events()}"
 
     def _events(self) -> str:
