@@ -10,7 +10,6 @@ entries, or the file if it cannot be used at all.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import sqlite3
@@ -215,23 +214,18 @@ def lock(directory: Path) -> IO[str]:
                     }
                 },
             )
-        lock = os.fdopen(files.open_own(directory / "journal.lock"), "r+")
+        path = directory / "journal.lock"
+        descriptor = files.locked(path, wait=False)
     except OSError as error:
         raise InvalidConfiguration(f"broker.data_dir: {error}") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.seek(0)
-        owner = lock.read().strip() or "unknown"
-        lock.close()
+    if descriptor is None:
         raise InvalidConfiguration(
-            f"{directory} is in use by another broker (process {owner}); "
+            f"{directory} is in use by another broker (process {path.read_text().strip()}); "
             "stop it, or give this one a directory of its own (broker.data_dir)"
-        ) from None
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
-    return lock
+        )
+    os.truncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    return os.fdopen(descriptor)
 
 
 def _beside(path: Path) -> list[Path]:
