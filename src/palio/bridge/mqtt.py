@@ -60,7 +60,7 @@ class Mqtt:
         )
         call = self._loop.call_soon_threadsafe
         self.client.max_inflight_messages_set(BATCH)
-        self.client.on_connect = lambda *given: call(self._answered, 0, given[3])
+        self.client.on_connect = lambda *given: call(self._connected, given[3], given[4])
         self.client.on_publish = lambda *given: call(self._answered, given[2], given[3])
         self.client.on_subscribe = lambda *given: call(self._answered, given[2], given[3][0])
         self.client.on_disconnect = lambda *given: call(self._closed, given[3])
@@ -90,6 +90,11 @@ class Mqtt:
         finally:
             del self._answers[number]
 
+    def _connected(self, code: Any, properties: Any) -> None:
+        most = getattr(properties, "ReceiveMaximum", BATCH)  # the client does not heed it
+        self._slots = asyncio.Semaphore(min(most, BATCH))
+        self._answered(0, code)
+
     def _answered(self, number: int, code: Any) -> None:
         answer = self._answers.setdefault(number, self._loop.create_future())
         if not answer.done():
@@ -112,10 +117,11 @@ class Mqtt:
     async def _publish(self, message: Message) -> str:
         properties = Properties(PacketTypes.PUBLISH)
         properties.UserProperty = ("id", message.id)
-        info = self.client.publish(message.address, message.body, qos=1, properties=properties)
-        if info.rc != paho.MQTT_ERR_SUCCESS:
-            raise Unreachable(paho.error_string(info.rc))
-        return await self._answer(info.mid)
+        async with self._slots:
+            info = self.client.publish(message.address, message.body, qos=1, properties=properties)
+            if info.rc != paho.MQTT_ERR_SUCCESS:
+                raise Unreachable(paho.error_string(info.rc))
+            return await self._answer(info.mid)
 
     async def ack(self, messages: Sequence[Message]) -> None:
         """Acknowledge each."""
