@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from palio.model.masks import unpack_mask
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Accepted,
@@ -34,7 +35,6 @@ from palio.protocol.messages import (
     StreamAck,
     Subscribe,
     Welcome,
-    unpack_mask,
 )
 from palio.protocol.streams import Stream
 from palio.protocol.wire import Decoder, Encoder

@@ -22,7 +22,8 @@ from typing import Any, Final, Protocol
 import simpy
 
 from palio.matching.protocol import RowMask
-from palio.model.parcels import ONE_ROW, Parcel
+from palio.model.masks import ONE_ROW
+from palio.model.parcels import Parcel
 from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, Control

@@ -22,6 +22,7 @@ STUDIES: Final = Path(__file__).parents[1] / "studies" / "palio_studies"
 
 ROOMS: Final = (
     "errors",
+    "engine",
     "bounded",
     "model",
     "language",
@@ -50,7 +51,17 @@ CLIENTS: Final = frozenset({("spark", "client")})
 """...but for this: sources and sinks of Spark are clients of a broker."""
 
 PURE: Final = frozenset(
-    {"errors", "bounded", "model", "language", "matching", "routing", "multicast", "protocol"}
+    {
+        "errors",
+        "engine",
+        "bounded",
+        "model",
+        "language",
+        "matching",
+        "routing",
+        "multicast",
+        "protocol",
+    }
     | {"node", "simulation"}
 )
 """Rooms to which time, randomness and the outside world are arguments."""

@@ -51,14 +51,13 @@ export class Subscription {
   acknowledge(event) { this.client.send({ type: "Acknowledge", key: this.request.key, entry: event.entry }); }
 
   deliver(message) {
-    const { publisher, columns, rows } = message.parcel, before = this.entry, mask = message.rows;
-    const chosen = rows.filter((_, row) => !mask || (mask[row >> 3] >> (row & 7)) & 1);
+    const { publisher, columns, rows } = message.parcel, before = this.entry;
     if (message.entry) this.entry = Number(message.entry);
-    chosen.forEach((values, at) => {
+    rows.forEach((values, at) => {
       const attributes = Object.fromEntries(columns.map(([name], place) => [name, values[place]]).filter(([, value]) => value !== null));
       const { $seq: seq, $time: time, ...event } = attributes;
       // An entry is acknowledged with the last of its events.
-      this.queue.push({ event, publisher, seq: Number(seq), time, entry: at === chosen.length - 1 ? this.entry : before });
+      this.queue.push({ event, publisher, seq: Number(seq), time, entry: at === rows.length - 1 ? this.entry : before });
     });
     this.wake();
   }
@@ -88,7 +87,7 @@ export class Client extends EventEmitter {
   static connect(urls, { name = "javascript", token = "" } = {}) {
     const client = new Client();
     client.urls = [urls].flat();
-    client.hello = { type: "Hello", role: "client", name, version: VERSION, token, incarnation: randomUUID() };
+    client.hello = { type: "Hello", role: "client", name, version: VERSION, token, incarnation: randomUUID(), plain: true };
     return new Promise((resolve, reject) => {
       client.opening = { resolve: () => resolve(client), reject, untried: client.urls.length };
       client.dial();

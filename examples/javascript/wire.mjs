@@ -4,9 +4,9 @@
 
 import * as msgpack from "@msgpack/msgpack";
 
-const SCHEMA = 0, CONTROL = 1, EVENTS = 2; // the kinds of frames
+const SCHEMA = 0, CONTROL = 1; // the kinds of frames; batches of Arrow never come to who says `plain` in its Hello
 const HEAD_BYTES = 9;
-const MAX_FRAME_BYTES = 16 << 20; // limits.MAX_FRAME_BYTES
+const MAX_FRAME_BYTES = 2 * (16 << 20); // limits.MAX_FRAME_BYTES; values are larger than columns
 const MAX_SCHEMAS = 1024; // limits.MAX_SHAPES
 
 const pack = (value, options) => Buffer.from(msgpack.encode(value, { useBigInt64: true, ...options }));
@@ -126,97 +126,22 @@ export function frame(kind, body) {
   return Buffer.concat([u32(body.length), Buffer.from([kind]), u32(checksum(kind, body)), body]);
 }
 
-// --- schemas: Arrow's IPC messages, which are flatbuffers ---
+// --- schemas: the letters of their types, and their names ---
 
-// By the number that Arrow has for a type: the name here, and its table, 8 bytes after its vtable begins.
-const TYPES = {
-  2: ["int64", "08000c0004000800" + "08000000" + "40000000" + "01000000"],
-  3: ["float64", "0600080004000000" + "08000000" + "02000000"],
-  4: ["binary", "0000000004000400" + "04000000"],
-  5: ["utf8", "0000000004000400" + "04000000"],
-  6: ["bool", "0000000004000400" + "04000000"],
-  10: ["timestamp", "08000c0008000400" + "08000000" + "08000000" + "02000000" + "03000000" + "55544300"],
-};
+const TYPES = { i: "int64", f: "float64", y: "binary", s: "utf8", b: "bool", t: "timestamp" };
+const LETTERS = Object.fromEntries(Object.entries(TYPES).map(([letter, type]) => [type, letter]));
+const STAMP = [["$seq", "int64"], ["$time", "timestamp"]]; // what a `$` at the end of the letters stands for
 const u32 = (value) => { const bytes = Buffer.alloc(4); bytes.writeUInt32LE(value); return bytes; };
-const hex = (text) => Buffer.from(text, "hex");
-const aligned = (bytes, to = 4) => Buffer.concat([bytes, Buffer.alloc(-bytes.length & (to - 1))]);
 
-function writeField([name, type]) { // its table begins at 16, that of its type at 48
-  const [kind, [, details]] = Object.entries(TYPES).find(([, [known]]) => known === type);
-  const about = hex(details), text = Buffer.from(name);
-  return Buffer.concat([
-    hex("10001400040010001100080000000c00"), u32(16), u32(20 + about.length), u32(24), u32(8),
-    Buffer.from([1, Number(kind), 0, 0]), u32(0), about, u32(text.length), aligned(Buffer.concat([text, Buffer.alloc(1)])),
-  ]);
-}
-
-/** The Arrow message of a schema, a list of pairs of a name and a type. */
+/** The description of a schema, a list of pairs of a name and a type. */
 export function writeSchema(columns) {
-  const fields = columns.map(writeField), offsets = [];
-  let at = 4 * fields.length + 16;
-  fields.forEach((field, number) => { offsets.push(u32(at - 4 * number)); at += field.length; });
-  const head = aligned(Buffer.concat([
-    hex("100000000a000c0008000a00040000000c000000100000000400010008000800000004000800000004000000"),
-    u32(fields.length), ...offsets, ...fields,
-  ]), 8);
-  return Buffer.concat([u32(0xffffffff), u32(head.length), head]);
+  return pack([columns.map(([, type]) => LETTERS[type]).join(""), ...columns.map(([name]) => name)]);
 }
 
-class Table { // reads one
-  constructor(data, at) { this.data = data; this.at = at; }
-
-  place(slot) {
-    const vtable = this.at - this.data.readInt32LE(this.at), field = 4 + 2 * slot;
-    const offset = field < this.data.readUInt16LE(vtable) ? this.data.readUInt16LE(vtable + field) : 0;
-    return offset && this.at + offset;
-  }
-
-  byte(slot) { return this.data[this.place(slot)]; }
-  target(slot) { const at = this.place(slot); return at + this.data.readUInt32LE(at); }
-  table(slot) { return new Table(this.data, this.target(slot)); }
-  count(slot) { return this.place(slot) ? this.data.readUInt32LE(this.target(slot)) : 0; }
-  text(slot) { return this.data.toString("utf8", this.target(slot) + 4, this.target(slot) + 4 + this.count(slot)); }
-  long(slot) { return this.place(slot) ? Number(this.data.readBigInt64LE(this.place(slot))) : 0; }
-
-  tables(slot) {
-    return Array.from({ length: this.count(slot) }, (_, number) => {
-      const at = this.target(slot) + 4 + 4 * number;
-      return new Table(this.data, at + this.data.readUInt32LE(at));
-    });
-  }
-
-  pairs(slot) { // of a vector of structs that are two longs each
-    const first = this.target(slot) + 4;
-    return Array.from({ length: this.count(slot) }, (_, number) =>
-      [0, 8].map((half) => Number(this.data.readBigInt64LE(first + 16 * number + half))));
-  }
-}
-
-const root = (message) => new Table(message.subarray(8), message.readUInt32LE(8));
-
-export function readSchema(message) {
-  return root(message).table(2).tables(1).map((field) => [field.text(0), TYPES[field.byte(2)][0]]);
-}
-
-/** The rows of an Arrow batch: lists of values in the order of its columns, null where there is none. */
-export function readBatch(message, columns) {
-  const batch = root(message).table(2), rows = batch.long(0), body = message.subarray(8 + message.readUInt32LE(4));
-  const buffers = batch.pairs(2).map(([at, size]) => body.subarray(at, at + size));
-  const bit = (bits, row) => (bits[row >> 3] >> (row & 7)) & 1;
-  const lists = columns.map(([, type]) => {
-    const valid = buffers.shift(), data = buffers.shift();
-    const bytes = type === "utf8" || type === "binary" ? buffers.shift() : null;
-    const value = (row) => {
-      const piece = bytes?.subarray(data.readInt32LE(4 * row), data.readInt32LE(4 * row + 4));
-      if (piece) return type === "utf8" ? piece.toString() : new Uint8Array(piece);
-      if (type === "bool") return bit(data, row) === 1;
-      if (type === "float64") return data.readDoubleLE(8 * row);
-      const whole = data.readBigInt64LE(8 * row);
-      return type === "int64" ? whole : new Date(Number(whole / 1000n));
-    };
-    return (row) => (valid.length && !bit(valid, row) ? null : value(row));
-  });
-  return Array.from({ length: rows }, (_, row) => lists.map((list) => list(row)));
+export function readSchema(description) {
+  const [letters, ...names] = msgpack.decode(description);
+  const columns = names.map((name, at) => [name, TYPES[letters[at]]]);
+  return letters.endsWith("$") ? [...columns, ...STAMP] : columns;
 }
 
 // --- messages ---
@@ -265,17 +190,15 @@ export class Decoder {
       if (checksum(kind, body) !== this.rest.readUInt32LE(5)) throw new DamagedFrame("checksum mismatch");
       this.rest = this.rest.subarray(end);
       if (kind === SCHEMA) this.schemas.set(body.readUInt32LE(0), readSchema(body.subarray(4)));
-      else yield { message: this.read(kind, body), size };
+      else yield { message: this.read(body), size };
     }
   }
 
-  read(kind, body) {
-    const end = kind === EVENTS ? 4 + body.readUInt32LE(0) : body.length;
-    const message = msgpack.decode(body.subarray(kind === EVENTS ? 4 : 0, end), { useBigInt64: true });
+  read(body) {
+    const message = msgpack.decode(body, { useBigInt64: true });
     if (!message.parcel) return message;
-    const [publisher, number, values] = message.parcel, columns = this.schemas.get(Number(number));
+    const [publisher, number, ...events] = message.parcel, columns = this.schemas.get(Number(number));
     const whole = (value, at) => (columns[at][1] === "int64" && value !== null ? BigInt(value) : value);
-    const rows = kind === EVENTS ? readBatch(body.subarray(end), columns) : [values.map(whole)];
-    return { ...message, parcel: { publisher, columns, rows } };
+    return { ...message, parcel: { publisher, columns, rows: events.map((values) => values.map(whole)) } };
   }
 }

@@ -10,7 +10,7 @@ import pytest
 import palio
 from palio.client.arrivals import ROWS_A_TAKE
 from palio.client.delivery_queue import DeliveryQueue
-from palio.client.dispatcher import FEW_EVENTS, FEW_SUBSCRIPTIONS, Dispatcher
+from palio.client.dispatcher import FEW_EVENTS, FEW_SUBSCRIPTIONS, FIRST_ROW, Dispatcher
 from palio.client.events import Gap
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscribing import DurablePolicy
@@ -18,7 +18,8 @@ from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.model.events import stamped, to_batch, to_batches
 from palio.model.filters import Filter
-from palio.model.parcels import ONE_ROW, Parcel, Shape
+from palio.model.parcels import Parcel
+from palio.model.shapes import Shape
 from tests.client.recording import Recording
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,7 +28,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def lone(seq: int, event: dict[str, Any]) -> Parcel:
     """An event that comes by itself."""
     (row,) = stamped(to_batch(event), seq, 0).to_pylist()
-    shape = Shape(stamped(to_batch(event), seq, 0).schema)
+    shape = Shape.of(stamped(to_batch(event), seq, 0).schema)
     return Parcel.lone("p", shape, tuple(row.values()))
 
 
@@ -36,8 +37,8 @@ def several(events: list[dict[str, Any]]) -> Parcel:
     return Parcel("p", stamped(batch, 1, 0))
 
 
-def everything(parcel: Parcel) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    return np.ones(len(parcel), np.bool_)
+def everything(parcel: Parcel) -> range:
+    return range(len(parcel))
 
 
 class Place:
@@ -66,8 +67,8 @@ async def test_an_event_by_itself_is_queued_for_those_who_want_it(
     wanting = [place.hear("x > 0") for _ in range(1 + others)]
     durable = place.hear("x > 0", options=SubscriptionOptions(durable=DurablePolicy("mine")))
     not_wanting = place.hear("x < 0")
-    place.dispatcher.deliver(lone(1, {"x": 1}), ONE_ROW)
-    place.dispatcher.deliver(lone(2, {"x": 0}), ONE_ROW)
+    place.dispatcher.deliver(lone(1, {"x": 1}), FIRST_ROW)
+    place.dispatcher.deliver(lone(2, {"x": 0}), FIRST_ROW)
     assert [each.queue.waiting for each in wanting] == [1] * len(wanting)
     assert durable.queue.waiting == not_wanting.queue.waiting == 0
     assert place.dispatcher.spurious == 1
@@ -96,7 +97,7 @@ async def test_of_a_batch_only_what_is_meant_is_queued() -> None:
     place = Place()
     heard = place.hear("x > 0")
     parcel = several([{"x": 1}, {"x": 2}, {"x": 0}])
-    place.dispatcher.deliver(parcel, np.array([False, True, True]))
+    place.dispatcher.deliver(parcel, [1, 2])
     assert (heard.queue.waiting, place.dispatcher.spurious) == (1, 1)
     _, event = await heard.queue.take_event()
     assert event.seq == 2
@@ -112,15 +113,15 @@ async def test_each_hears_what_its_filter_says(
     texts = [f"x >= {rng.randrange(10)} AND x < {rng.randrange(11)}" for _ in range(subscriptions)]
     heard = [place.hear(text, DeliveryQueue(1_000)) for text in texts]
     events = [{"x": rng.randrange(10), "s": rng.choice("ab")} for _ in range(count)]
-    mask = np.array([rng.random() < 0.8 for _ in events])
-    place.dispatcher.deliver(several(events), mask)
+    meant = [place for place in range(len(events)) if rng.random() < 0.8]
+    place.dispatcher.deliver(several(events), meant)
     for text, each in zip(texts, heard, strict=True):
         filter_ = palio.parse(text)
         assert isinstance(filter_, Filter)
         expected = [
             (number, event)
-            for number, (event, meant) in enumerate(zip(events, mask, strict=True), start=1)
-            if meant and filter_.matches(event)
+            for number, event in enumerate(events, start=1)
+            if number - 1 in meant and filter_.matches(event)
         ]
         assert each.queue.waiting == len(expected)
         if by_batch and expected:
@@ -140,7 +141,7 @@ async def test_who_shares_a_queue_hears_in_the_order_of_publication() -> None:
     small, large = place.hear("x < 3", queue), place.hear("x > 1", queue)
     parcel = several([{"x": x} for x in range(4)])
     place.dispatcher.deliver(parcel, everything(parcel))
-    place.dispatcher.deliver(lone(5, {"x": 2}), ONE_ROW)
+    place.dispatcher.deliver(lone(5, {"x": 2}), FIRST_ROW)
     taken = [await queue.take_event() for _ in range(queue.waiting)]
     assert [(who is large, event.seq) for who, event in taken] == [
         *((False, 1), (False, 2), (False, 3), (True, 3), (True, 4), (False, 5), (True, 5))

@@ -17,7 +17,7 @@ from palio.client.archive import DAY, Archive, part_files
 from palio.client.history import history
 from palio.errors import InvalidInput, LimitExceeded
 from palio.language.parsing import parse_filter
-from palio.model.events import PUBLISHER, SEQ, TIME, TIMESTAMP, stamped, to_batches
+from palio.model.events import PUBLISHER, SEQ, TIME, stamped, timestamp_type, to_batches
 from palio.protocol.messages import Parcel
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -185,7 +185,7 @@ def bomb(path: Path, count: int, step_us: int) -> None:
     columns = {
         PUBLISHER: pa.DictionaryArray.from_arrays(none, pa.array(["p"])),
         SEQ: pa.array(np.arange(count)),
-        TIME: pa.array(NOON_US + step_us * np.arange(count), TIMESTAMP),
+        TIME: pa.array(NOON_US + step_us * np.arange(count), timestamp_type()),
         "s": pa.DictionaryArray.from_arrays(none, pa.array(["x" * 20_000])),
     }
     pq.write_table(pa.table(columns), folder / "a-1-000.parquet")
@@ -241,7 +241,7 @@ def rewritten(home: Path, change: Callable[[pa.Table], pa.Table]) -> Path:
 def test_a_file_that_is_not_in_order_of_time_is_refused(tmp_path: Path, at: list[int]) -> None:
     """To merge it would never end: events before a time are looked for by halving."""
     write(tmp_path, [("p", n, NOON_US + n, {"x": n}) for n in range(3)])
-    times: Any = pa.array([NOON_US + each for each in at]).cast(TIMESTAMP)
+    times: Any = pa.array([NOON_US + each for each in at]).cast(timestamp_type())
     path = rewritten(tmp_path, lambda table: table.set_column(2, TIME, times))
     with pytest.raises(InvalidInput, match=rf"{path.name}' is not in order of \$time; restore"):
         list(history(tmp_path))
@@ -252,7 +252,7 @@ def test_nor_is_one_whose_later_pieces_are_earlier(
 ) -> None:
     monkeypatch.setattr(module, "PIECE_ROWS", 2)
     write(tmp_path, [("p", n, NOON_US + n, {"x": n}) for n in range(4)])
-    times: Any = pa.array([NOON_US + each for each in (5, 6, 1, 2)]).cast(TIMESTAMP)
+    times: Any = pa.array([NOON_US + each for each in (5, 6, 1, 2)]).cast(timestamp_type())
     path = rewritten(tmp_path, lambda table: table.set_column(2, TIME, times))
     for text in ("TRUE", "x > 1"):
         with pytest.raises(InvalidInput, match=path.name):
@@ -260,7 +260,7 @@ def test_nor_is_one_whose_later_pieces_are_earlier(
 
 
 NO_TEXT: Any = pa.array([b"p", b"\xff", b"p"]).view(pa.utf8())
-FAR: Any = pa.array([1, 2, 2**60]).cast(TIMESTAMP)
+FAR: Any = pa.array([1, 2, 2**60]).cast(timestamp_type())
 
 CHANGES: Final[dict[str, Callable[[pa.Table], pa.Table]]] = {
     "no column": lambda table: table.drop_columns([PUBLISHER]),

@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palio.client.outgoing import MAX_FORMS, Forms, batches, gathered, lone
+from palio.client.outgoing import MAX_FORMS, Forms, gathered, lone, parcels
 from palio.errors import InvalidEvent, LimitExceeded
 from palio.model.events import to_batch
 from palio.model.limits import MAX_ATTRIBUTES, MAX_LONE_BYTES
 from palio.model.values import FIRST_TIME, LAST_TIME
 from tests.strategies import shown, values
+
+
+def batches(events: Any) -> list[pa.RecordBatch]:
+    return [parcel.batch for parcel in parcels(events)]
 
 
 def test_events_and_batches_become_batches_of_the_models_types() -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import numpy as np
 import pytest
 
 import palio
@@ -101,7 +100,7 @@ def test_a_durable_one_acknowledges_upstream_and_stays_what_it_is() -> None:
     upstream, _, heard = registered(
         "x > 0", SubscriptionOptions(durable=DurablePolicy("mine", 5.0))
     )
-    entry = heard.receipts.expect(heard.receipts.came(7, "p", np.array([1])), 1)
+    entry = heard.receipts.expect(heard.receipts.came(7, "p", [1]), 1)
     heard.receipts.make(entry).give()
     assert upstream.sent == [("acknowledge", 0, 7)]
     assert heard.durable == "mine"

@@ -22,7 +22,7 @@ from palio.server.tokens import Claims, sign
 from palio.testing.fleet import Fleet
 from tests.javascript.agents import EXAMPLE, PATIENCE_S, Agent, Refused, installed
 from tests.protocol.test_vectors import cases
-from tests.protocol.vectors import ENDS, plain
+from tests.protocol.vectors import ARROW, ENDS, plain
 
 pytestmark = pytest.mark.xdist_group("javascript")
 
@@ -382,6 +382,8 @@ async def test_the_example_of_the_readme_runs(folder: Path, fleet: Fleet) -> Non
 @pytest.mark.parametrize("call", ["decode", "decodeBytewise"])
 async def test_recorded_frames_are_read(agent: Agent, end: str, call: str) -> None:
     for case in cases(end):
+        if case["name"] == ARROW:
+            continue  # for who can read Arrow
         assert await agent.call(call, case["frames"]) == case["messages"], case["name"]
 
 

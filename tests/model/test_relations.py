@@ -19,7 +19,8 @@ from palio.model.advertisements import Advertisement
 from palio.model.constraints import Constraint
 from palio.model.filters import FALSE, TRUE, Conjunction, Filter
 from palio.model.operators import Op
-from palio.model.relations import covers, covers_advertisement, overlaps
+from palio.model.patterns import Pattern
+from palio.model.relations import covers, covers_advertisement, covers_subscription, overlaps
 from tests import strategies as our
 from tests.tables import code, table
 
@@ -353,3 +354,24 @@ def test_a_filter_is_no_advertisement() -> None:
     """Its text, which tells what it announces, is gone."""
     with pytest.raises(InvalidFilter, match="no longer has the text"):
         overlaps(TRUE, TRUE)  # type: ignore[arg-type]  # the mistake
+
+
+@pytest.mark.parametrize(
+    ("general", "specific", "is_covered"),
+    [
+        ("a > 1 THEN b > 1", "a > 1 THEN b > 1", True),
+        ("a > 1 THEN b > 1", "a > 2 THEN b > 1", True),
+        ("a > 1 THEN b > 1", "a > 2 THEN b > 0", False),
+        ("a > 1 THEN b > 1", "b > 1 THEN a > 1", False),
+        ("a > 1 THEN b > 1", "a > 1 THEN b > 1 THEN c > 1", False),
+        ("a > 1 THEN b > 1", "a > 1 THEN b > 1 WITHIN 5s", True),
+        ("a > 1 THEN b > 1 WITHIN 5s", "a > 1 THEN b > 1", False),
+        ("a > 1 THEN b > 1 WITHIN 5s", "a > 1 THEN b > 1 WITHIN 5s", True),
+        ("a > 1 THEN b > 1 WITHIN 5s", "a > 1 THEN b > 1 WITHIN 6s", False),
+    ],
+)
+def test_covering_is_position_by_position(general: str, specific: str, is_covered: bool) -> None:
+    one, other = palio.parse(general), palio.parse(specific)
+    assert isinstance(one, Pattern)
+    assert isinstance(other, Pattern)
+    assert covers_subscription(one, other) is is_covered

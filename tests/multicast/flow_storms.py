@@ -17,7 +17,8 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from palio.model.parcels import Parcel, Shape
+from palio.model.parcels import Parcel
+from palio.model.shapes import Shape
 from palio.multicast import flow_paths, inflows, outflows
 from palio.multicast.broker_sets import numbered, rows_of
 from palio.multicast.datagrams import Datagram
@@ -59,7 +60,7 @@ MILD: Final = (0, 1, 11, 11, 99, 99, 99, 99)
 
 MOST_ACTIONS: Final = 2_000_000
 FIELDS: Final[list[tuple[str, pa.DataType]]] = [("x", pa.int64()), ("text", pa.utf8())]
-SHAPE: Final = Shape(pa.schema(FIELDS))
+SHAPE: Final = Shape.of(pa.schema(FIELDS))
 
 P = ParamSpec("P")
 Action: TypeAlias = Callable[[], None]

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from palio.model.events import SEQ, TIME, TIMESTAMP
+from palio.model.events import SEQ, TIME, timestamp_type
 from palio.node.effects import Close, Effect, Moment, Report, Send
 from palio.node.fact_verifier import LOG
 from palio.node.node import Node
@@ -186,7 +186,7 @@ def parcel(*numbers: int, publisher: str = "p/1") -> Parcel:
             {
                 "x": pa.array([1] * len(numbers), pa.int64()),
                 SEQ: pa.array(numbers, pa.int64()),
-                TIME: pa.array([0] * len(numbers), TIMESTAMP),
+                TIME: pa.array([0] * len(numbers), timestamp_type()),
             }
         ),
     )

@@ -9,6 +9,7 @@ import pytest
 
 from palio.model.events import to_batches
 from palio.model.filters import TRUE
+from palio.model.masks import unpack_mask
 from palio.node import cancelling
 from palio.node.authority import Authority, NamedAuthority, Principal
 from palio.node.effects import Moment, Send
@@ -33,7 +34,6 @@ from palio.protocol.messages import (
     Subscribe,
     Unsubscribe,
     Update,
-    unpack_mask,
 )
 from palio.routing.acyclic import Acyclic
 from tests.node.events import begin

@@ -10,6 +10,7 @@ import pytest
 
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE, TRUE, Filter
+from palio.model.masks import pack_mask
 from palio.node.effects import Effect, Report, Send
 from palio.node.limits import AHEAD_US
 from palio.node.loss_markers import LossMarker
@@ -26,7 +27,6 @@ from palio.protocol.messages import (
     Publish,
     Share,
     Subscribe,
-    pack_mask,
 )
 from palio.simulation.topologies import line, ring
 from palio.simulation.world import World

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections import Counter, deque
 
-import numpy as np
 import pytest
 
 from palio.node.deliveries import ConsumerState, Deliveries, Flight, Policy
@@ -35,8 +34,7 @@ class Client:
     def read(self) -> None:
         """Take the next delivery."""
         offset, seqs, attempt, is_part = self.down.popleft()
-        numbers = np.array(seqs)
-        entry = self.receipts.came(offset, "p", numbers, attempt, is_part=is_part)
+        entry = self.receipts.came(offset, "p", seqs, attempt, is_part=is_part)
         fresh = [seq for seq, is_fresh in zip(seqs, entry.fresh, strict=True) if is_fresh]
         self.receipts.expect(entry, len(fresh))
         self.open += [(seq, self.receipts.make(entry, 1, seq)) for seq in fresh]

@@ -11,6 +11,7 @@ import pytest
 
 from palio.matching.reference import Reference
 from palio.model.filters import FALSE
+from palio.model.masks import pack_mask
 from palio.node import durability as room
 from palio.node.durability import Bookmarks, Durability, packed
 from palio.node.fact_verifier import FactVerifier
@@ -39,7 +40,6 @@ from palio.protocol.messages import (
     SessionEpoch,
     Subscribe,
     Unsubscribe,
-    pack_mask,
 )
 from palio.simulation.topologies import line
 from palio.simulation.world import World

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from palio.model.events import SEQ, TIME, TIMESTAMP
+from palio.model.events import SEQ, TIME, timestamp_type
+from palio.model.masks import pack_mask
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import CaughtUp, Claim, Open, Put, PutSubscription, Target
 from palio.protocol.limits import MAX_NUMBER
@@ -32,7 +33,6 @@ from palio.protocol.messages import (
     Share,
     Subscribe,
     Unsubscribe,
-    pack_mask,
 )
 from palio.simulation.disks import Disk
 from palio.simulation.randomness import Randomness
@@ -303,7 +303,7 @@ def test_of_a_damaged_batch_a_subscription_is_told_how_many_were_its_own() -> No
         {
             "x": [1, 2, 1, 2, 2, 1],
             SEQ: list(range(10, 16)),
-            TIME: pa.array([1_000_000] * 6, TIMESTAMP),
+            TIME: pa.array([1_000_000] * 6, timestamp_type()),
         }
     )
     alone.tell(1, Unsubscribe(3, 1))  # its owner is away
@@ -385,11 +385,11 @@ BAD_PARCELS = {
     "without a number": Parcel(
         "p",
         pa.RecordBatch.from_pydict(
-            {SEQ: pa.array([None], pa.int64()), TIME: pa.array([0], TIMESTAMP)}
+            {SEQ: pa.array([None], pa.int64()), TIME: pa.array([0], timestamp_type())}
         ),
     ),
     "numbers that are none": Parcel(
-        "p", pa.RecordBatch.from_pydict({SEQ: ["a"], TIME: pa.array([0], TIMESTAMP)})
+        "p", pa.RecordBatch.from_pydict({SEQ: ["a"], TIME: pa.array([0], timestamp_type())})
     ),
     "without a time": Parcel("p", pa.RecordBatch.from_pydict({SEQ: [1]})),
     "falling numbers": parcel(2, 1),

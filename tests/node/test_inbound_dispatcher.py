@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from palio.language.parsing import parse_filter
+from palio.model.masks import pack_mask, unpack_mask
 from palio.node.authority import Limits, NamedAuthority, Principal
 from palio.node.effects import Close, Effect, Send
 from palio.node.memory import MemoryStore
@@ -22,8 +23,6 @@ from palio.protocol.messages import (
     Publish,
     Refused,
     Welcome,
-    pack_mask,
-    unpack_mask,
 )
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import SelectorFactory

@@ -16,7 +16,8 @@ from palio.language.parsing import parse_filter
 from palio.model.events import STAMP_BYTES, TIME, to_batch
 from palio.model.filters import Filter
 from palio.model.limits import MAX_EVENT_TEXT_BYTES
-from palio.model.parcels import Shape
+from palio.model.masks import pack_mask
+from palio.model.shapes import Shape
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Report, Send
 from palio.node.limits import TIME_AHEAD_US, TIME_KEPT_S
@@ -31,16 +32,7 @@ from palio.protocol.limits import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
 )
-from palio.protocol.messages import (
-    Accepted,
-    Deliver,
-    Hello,
-    Parcel,
-    Publish,
-    Refused,
-    Subscribe,
-    pack_mask,
-)
+from palio.protocol.messages import Accepted, Deliver, Hello, Parcel, Publish, Refused, Subscribe
 from palio.protocol.wire import Encoder
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import SelectorFactory
@@ -94,7 +86,7 @@ def test_an_event_with_too_much_text_is_refused_and_the_session_goes_on(extra: i
     served = Served(ReferenceSelector, ["EXISTS s"])
     event = {"s": "a" * (MAX_EVENT_TEXT_BYTES + extra)}
     batch = to_batch(event)
-    lone = Parcel.lone("", Shape(batch.schema), tuple(event.values()))
+    lone = Parcel.lone("", Shape.of(batch.schema), tuple(event.values()))
     for parcel in (Parcel("", batch), lone):
         said = [each for _, each, *_ in served.publish(parcel)]
         if extra:

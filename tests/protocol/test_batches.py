@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from palio.errors import LimitExceeded
 from palio.model.events import STAMP_BYTES, to_batch
 from palio.model.limits import MAX_EVENT_TEXT_BYTES
-from palio.model.parcels import Parcel, Shape
+from palio.model.masks import pack_mask, unpack_mask
+from palio.model.parcels import Parcel
+from palio.model.shapes import Shape
 from palio.protocol.batches import (
     PART_BYTES,
     check_chunk,
@@ -38,8 +40,6 @@ from palio.protocol.messages import (
     Message,
     Ping,
     Publish,
-    pack_mask,
-    unpack_mask,
 )
 from tests.strategies import examples
 
@@ -107,7 +107,7 @@ def test_an_event_has_so_much_text_in_all_its_attributes(extra: int) -> None:
     size = MAX_EVENT_TEXT_BYTES // 2
     event = {"s": "\xe9" * (size // 2), "b": b"\xff" * (size + extra), "x": 1}
     batch = to_batch(event)
-    lone = Parcel.lone("p", Shape(batch.schema), tuple(event.values()))
+    lone = Parcel.lone("p", Shape.of(batch.schema), tuple(event.values()))
     several = pa.record_batch({"s": ["a" * size] * 9 + ["a" * (2 * size + extra)]})
     for each in (Parcel("p", batch), lone, Parcel("p", several)):
         if extra > 0:

@@ -9,6 +9,7 @@ import pytest
 
 from palio.errors import Closed, IllegalMessage, NotPermitted
 from palio.model.events import stamped, to_batches
+from palio.model.masks import pack_mask
 from palio.model.patterns import Occurrence
 from palio.node.settings import Settings
 from palio.protocol.client import Crossing
@@ -22,8 +23,6 @@ from palio.protocol.messages import (
     Query,
     Unsubscribe,
     Update,
-    pack_mask,
-    unpack_mask,
 )
 from palio.protocol.requests import DONE, Outcome
 from palio.protocol.transitions import ALLOWED, Speaker, State
@@ -407,7 +406,8 @@ def first_time(crossing: Crossing, message: Deliver) -> list[bool]:
     fresh = crossing.first_time(message)
     if fresh is None:
         return [False] * len(message.parcel)
-    return [bool(each) for each in unpack_mask(fresh.rows, len(fresh.parcel))]
+    assert fresh.rows is None
+    return [number in fresh.parcel.seqs for number in message.parcel.seqs]
 
 
 def test_what_comes_on_both_ways_is_given_on_once() -> None:

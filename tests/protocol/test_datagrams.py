@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from palio.errors import InvalidInput, LimitExceeded
 from palio.model.events import to_batch, to_batches
 from palio.model.limits import MAX_ATTRIBUTES
-from palio.model.parcels import Parcel, Shape
+from palio.model.parcels import Parcel
+from palio.model.shapes import Shape
 from palio.multicast.broker_sets import MAX_BROKERS
 from palio.multicast.datagrams import Datagram
 from palio.protocol import datagrams
@@ -203,7 +204,7 @@ def test_every_broker_of_a_plan_may_have_its_number_in_a_datagram() -> None:
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_a_shape_has_so_many_attributes(extra: int) -> None:
     names = [f"a{place}" for place in range(MAX_ATTRIBUTES + extra)]
-    shape = Shape(pa.schema([(name, pa.int64()) for name in names]))
+    shape = Shape.of(pa.schema([(name, pa.int64()) for name in names]))
     held = Parcel.lone("", shape, (1,) * len(names)).stamped("p", 1, 1)
     opener = Opener(KEY, "b2")
     (packet,) = Sealer(KEY, MAX_MTU, salt=SALT).seal(datagram(held=held))

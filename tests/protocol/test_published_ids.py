@@ -8,16 +8,16 @@ from palio.protocol.published_ids import PublishedIds
 @pytest.mark.parametrize(("others", "is_known"), [(1, True), (2, False)])
 def test_the_newest_ids_are_known(others: int, is_known: bool) -> None:
     ids = PublishedIds(2)
-    assert ids.first_time(ids.keys("ann", ["a"])).all()
-    assert ids.first_time(ids.keys("ann", [f"b{n}" for n in range(others)])).all()
-    assert ids.first_time(ids.keys("ann", ["a"])).all() == (not is_known)
+    assert all(ids.first_time(ids.keys("ann", ["a"])))
+    assert all(ids.first_time(ids.keys("ann", [f"b{n}" for n in range(others)])))
+    assert all(ids.first_time(ids.keys("ann", ["a"]))) == (not is_known)
 
 
 def test_an_id_is_of_its_publisher_and_may_be_forgotten() -> None:
     ids = PublishedIds()
     keys = ids.keys("ann", ["a", None])
-    assert ids.first_time(keys).tolist() == [True, True]
-    assert ids.first_time(ids.keys("bob", ["a"])).all()
-    assert ids.first_time(keys).tolist() == [False, True]
+    assert ids.first_time(keys) == [True, True]
+    assert all(ids.first_time(ids.keys("bob", ["a"])))
+    assert ids.first_time(keys) == [False, True]
     ids.forget(keys)
-    assert ids.first_time(keys).tolist() == [True, True]
+    assert ids.first_time(keys) == [True, True]

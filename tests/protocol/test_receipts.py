@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from palio.protocol.messages import Acknowledge, Nack
-from palio.protocol.receipts import NO_RECEIPTS, Entry, Numbers, Receipts
-from tests.protocol.test_dedup_window import numbers
+from palio.protocol.receipts import NO_RECEIPTS, Entry, Receipts
+
+
+def numbers(*values: int) -> list[int]:
+    return list(values)
 
 
 def reported() -> tuple[list[int], Receipts]:
@@ -18,7 +23,7 @@ def reported() -> tuple[list[int], Receipts]:
     return said, Receipts(report)
 
 
-def came(receipts: Receipts, number: int, publisher: str, seqs: Numbers, count: int) -> Entry:
+def came(receipts: Receipts, number: int, publisher: str, seqs: Sequence[int], count: int) -> Entry:
     return receipts.expect(receipts.came(number, publisher, seqs), count)
 
 
@@ -58,11 +63,11 @@ def test_what_was_taken_is_given_back_together() -> None:
     assert said == [4]
 
 
-def fresh(receipts: Receipts, number: int, publisher: str, seqs: Numbers) -> list[bool]:
+def fresh(receipts: Receipts, number: int, publisher: str, seqs: Sequence[int]) -> list[bool]:
     """Which events of a delivery are to be handled; all of these are expected."""
     entry = receipts.came(number, publisher, seqs)
-    receipts.expect(entry, int(entry.fresh.sum()))
-    mask: list[bool] = entry.fresh.tolist()
+    receipts.expect(entry, sum(entry.fresh))
+    mask: list[bool] = entry.fresh
     return mask
 
 
@@ -87,7 +92,7 @@ def test_what_comes_again_otherwise_divided_is_dealt_with_once() -> None:
     receipts.renew()
     assert fresh(receipts, 5, "p", numbers(2)) == [False]
     new = receipts.came(6, "p", numbers(3, 4))
-    assert new.fresh.tolist() == [False, True]
+    assert new.fresh == [False, True]
     receipts.expect(new, 1)
     receipts.make(waiting, 3).give()
     assert said == [5]
@@ -101,7 +106,7 @@ def test_a_second_copy_in_the_same_session_is_known_while_the_first_waits() -> N
     said, receipts = reported()
     waiting = came(receipts, 1, "p", numbers(1, 2), 2)
     new = receipts.came(2, "p", numbers(2, 3))
-    assert new.fresh.tolist() == [False, True]
+    assert new.fresh == [False, True]
     receipts.expect(new, 1)
     assert fresh(receipts, 3, "p", numbers(3)) == [False]
     receipts.make(new).give()
@@ -144,7 +149,7 @@ def test_a_rejected_event_is_handled_again_and_acknowledged_by_itself() -> None:
     receipts.make(two, seq=2).give()
     assert said[1:] == [Acknowledge(3, 2)], "what was rejected before it is on its own way"
     again = receipts.came(1, "p", numbers(1), attempt=2)
-    assert again.fresh.tolist() == [True]
+    assert again.fresh == [True]
     receipts.expect(again, 1)
     receipts.make(again, seq=1).give()
     assert said[2:] == [Acknowledge(3, 0, others=(1,))]
@@ -159,7 +164,7 @@ def test_of_several_events_each_is_rejected_and_acknowledged_by_itself() -> None
     two.reject(0.0, "")
     assert said == [Nack(3, 4, (2,))]
     again = receipts.came(4, "p", numbers(2), attempt=2, is_part=True)
-    assert again.fresh.all()
+    assert all(again.fresh)
     receipts.expect(again, 1)
     one.give()
     receipts.flush()
@@ -185,7 +190,7 @@ def test_what_is_late_comes_to_the_application_once_more() -> None:
     said, receipts = outcomes()
     late = came(receipts, 1, "p", numbers(1), 1)
     again = receipts.came(1, "p", numbers(1), attempt=2)
-    assert again.fresh.tolist() == [True]
+    assert again.fresh == [True]
     receipts.expect(again, 1)
     receipts.make(late).give()
     receipts.make(again).give()
@@ -196,7 +201,7 @@ def test_what_was_handled_just_before_it_was_late_does_not_come_again() -> None:
     said, receipts = outcomes()
     receipts.make(came(receipts, 1, "p", numbers(1), 1)).give()
     again = receipts.came(1, "p", numbers(1), attempt=2)
-    assert again.fresh.tolist() == [False]
+    assert again.fresh == [False]
     receipts.expect(again, 0)
     assert said == [Acknowledge(3, 1), Acknowledge(3, 0, others=(1,))]
 
@@ -205,7 +210,7 @@ def test_what_was_only_taken_back_waits_for_its_first_copy() -> None:
     said, receipts = outcomes()
     first = came(receipts, 1, "p", numbers(1), 1)
     again = receipts.came(1, "p", numbers(1))
-    assert again.fresh.tolist() == [False]
+    assert again.fresh == [False]
     receipts.expect(again, 0)
     assert said == []
     receipts.make(first).give()
@@ -220,7 +225,7 @@ def test_what_was_rejected_in_a_lost_session_is_new_in_the_next() -> None:
     receipts.make(entry, seq=1).reject(0.0, "")
     assert said == [], "nobody hears it"
     again = receipts.came(7, "p", numbers(1, 2), attempt=2)
-    assert again.fresh.tolist() == [True, False]
+    assert again.fresh == [True, False]
     receipts.expect(again, 1)
     receipts.make(again, seq=1).give()
     receipts.make(entry, seq=2).give()

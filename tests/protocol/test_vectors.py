@@ -10,7 +10,7 @@ import pytest
 
 from palio.protocol.messages import Ping
 from palio.protocol.wire import Decoder
-from tests.protocol.vectors import ENDS, path_of, plain, recorded
+from tests.protocol.vectors import ENDS, PLAIN, path_of, plain, recorded
 from tests.protocol.wire_page import PAGE, client_messages, drawn
 
 AGAIN = "a frame is another: is PROTOCOL_VERSION? Record it by `python -m tests.protocol.vectors`"
@@ -30,7 +30,7 @@ def test_what_is_sent_is_what_was_recorded(end: str) -> None:
 @pytest.mark.parametrize("end", ENDS)
 def test_what_was_recorded_is_read(end: str) -> None:
     for case in cases(end):
-        decoder = Decoder("a recording")
+        decoder = Decoder("a recording", plain=case["name"] == PLAIN)
         came = [plain(each) for each in decoder.feed(bytes.fromhex("".join(case["frames"])))]
         assert came == case["messages"], case["name"]
 

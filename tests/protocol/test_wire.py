@@ -355,8 +355,8 @@ def test_several_link_states_have_so_many_links_together_and_no_more(over: int) 
             assert len(table.states) == len(states)
 
 
-def shape(schema: pa.Schema, number: int = 0) -> bytes:
-    return framed(0, struct.pack("<I", number) + schema.serialize().to_pybytes())
+def shape(letters: str, *names: str, number: int = 0) -> bytes:
+    return framed(0, struct.pack("<I", number) + msgspec.msgpack.encode([letters, *names]))
 
 
 @pytest.mark.parametrize(
@@ -369,9 +369,9 @@ def shape(schema: pa.Schema, number: int = 0) -> bytes:
         (framed(2, struct.pack("<I", 99) + b"x"), "shorter than its header"),
         (framed(0, b"\0"), "cannot be read"),
         (framed(0, struct.pack("<I", 0) + b"no schema"), "cannot be read"),
-        (shape(pa.schema([("x", pa.list_(pa.int64()))])), "x"),
-        (shape(pa.schema([("x", pa.int8())])), "events cannot have"),
-        (shape(pa.schema([]), MAX_SHAPES), "MAX_SHAPES"),
+        (shape("z", "x"), "events cannot have"),
+        (shape("ii", "x"), "events cannot have"),
+        (shape("", number=MAX_SHAPES), "MAX_SHAPES"),
     ],
 )
 def test_what_is_no_message_is_refused(data: bytes, reason: str) -> None:
@@ -477,7 +477,7 @@ def test_a_lone_event_and_a_batch_share_their_shape() -> None:
 )
 def test_an_event_that_is_none_of_its_shape_is_refused(parcel: Any) -> None:
     decoder = Decoder("peer")
-    list(decoder.feed(shape(pa.schema([("x", pa.int64())]))))
+    list(decoder.feed(shape("i", "x")))
     good = {"type": "Publish", "parcel": ["p", 0, [1]], "first_seq": 1}
     (came,) = decoder.feed(framed(1, msgspec.msgpack.encode(good)))
     assert isinstance(came, Publish)
@@ -488,7 +488,7 @@ def test_an_event_that_is_none_of_its_shape_is_refused(parcel: Any) -> None:
 
 def test_values_beside_a_batch_are_refused() -> None:
     decoder = Decoder("peer")
-    list(decoder.feed(shape(pa.schema([("x", pa.int64())]))))
+    list(decoder.feed(shape("i", "x")))
     head = msgspec.msgpack.encode({"type": "Forward", "parcel": ["p", 0, [1]]})
     payload = pa.record_batch({"x": [1]}).serialize().to_pybytes()
     with pytest.raises(IllegalMessage, match="both as values and as a batch"):

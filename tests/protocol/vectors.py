@@ -93,6 +93,11 @@ _NAMES: Final[dict[pa.DataType, str]] = {
 }
 
 
+ARROW: Final = "batches"
+PLAIN: Final = "several events as values"
+"""The case of an end that says `plain` in its `Hello`, which need not read the one before."""
+
+
 def published(event: dict[str, Any]) -> Parcel:
     return Parcel.of("", to_batch(event))
 
@@ -160,10 +165,11 @@ BROKER: Final[dict[str, list[Message]]] = {
         Deliver(delivered(ALL_TYPES), key=2, entry=17),
         Deliver(delivered(QUOTE), key=2, entry=16, attempt=2),
     ],
-    "batches": [
+    ARROW: [
         Deliver(delivered(*[ALL_TYPES] * 3), b"\x05"),
         Deliver(delivered(ALL_TYPES, dict.fromkeys(ALL_TYPES)), key=2, entry=18),
     ],
+    PLAIN: [Deliver(delivered(ALL_TYPES, dict.fromkeys(ALL_TYPES)), key=2, entry=18)],
     "losses and ends": [
         Gaps((Gap("ann/1", 1, 5, 4), Gap("*", 0, 0, 0, key=2, reason="b2 was down"))),
         Blocked(2, is_blocked=True),
@@ -178,9 +184,10 @@ BROKER: Final[dict[str, list[Message]]] = {
 ENDS: Final = {"client": CLIENT, "broker": BROKER}
 
 
-def frames_of(messages: list[Message]) -> list[str]:
+def frames_of(messages: list[Message], *, plain: bool) -> list[str]:
     """The buffers of one connection, in hexadecimal; a frame may be two."""
     encoder = Encoder()
+    encoder.plain = plain
     return [b"".join(map(bytes, encoder.encode(message))).hex() for message in messages]
 
 
@@ -194,7 +201,7 @@ def _hook(value: Any) -> Any:
     if not isinstance(value, Parcel):
         return dict(value)
     types = [_NAMES[kind] for kind in value.shape.schema.types]
-    rows = [list(row.values()) for row in value.batch.to_pylist()]
+    rows = [[row.get(name) for name in value.shape.names] for row in value.rows]
     return {
         "publisher": value.publisher,
         "columns": [list(column) for column in zip(value.shape.names, types, strict=True)],
@@ -228,7 +235,7 @@ def recorded(end: str) -> str:
     cases = [
         {
             "name": name,
-            "frames": frames_of(said),
+            "frames": frames_of(said, plain=name == PLAIN),
             "messages": [plain(each) for each in said],
         }
         for name, said in ENDS[end].items()

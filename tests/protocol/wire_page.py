@@ -184,7 +184,7 @@ def frames_table() -> str:
     """The kinds of frames, as the codec numbers them."""
     kinds = {"schema": wire.SHAPE, "control": wire.CONTROL, "events": wire.EVENTS}
     bodies = (
-        "u32 number of the schema, then an Arrow IPC schema message",
+        "u32 number of the schema, then [its description](#events-and-schemas)",
         "one message in msgpack",
         "u32 length of a message in msgpack, the message, then an Arrow IPC record batch message",
     )

@@ -20,6 +20,7 @@ from palio.language.parsing import parse_advertisement
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Conjunction, Filter
 from palio.model.patterns import Monitor, Occurrence, Pattern, Place, place_of
+from palio.model.relations import covers_subscription
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.patterns.assembly import is_occurrence
@@ -27,7 +28,6 @@ from palio.routing.patterns.router import Patterned
 from palio.routing.patterns.subscriptions import (
     AssemblyPlace,
     PatternSubscription,
-    covers_subscription,
 )
 from palio.routing.protocol import Peer
 from palio.simulation import Randomness, connected_random, random_tree

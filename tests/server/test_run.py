@@ -19,6 +19,7 @@ from palio import Client, connect
 from palio.errors import InvalidConfiguration, InvalidInput, NotStored
 from palio.matching import warming
 from palio.matching.kernels import registry
+from palio.model.masks import unpack_mask
 from palio.node.authority import Authority
 from palio.node.limits import RELEASE_S
 from palio.protocol.messages import (
@@ -36,7 +37,6 @@ from palio.protocol.messages import (
     Settle,
     Subscribe,
     Welcome,
-    unpack_mask,
 )
 from palio.routing.algorithms import find_algorithm
 from palio.routing.patterns.router import Patterned

@@ -14,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from palio.model.events import rows, to_batches
-from palio.protocol.messages import Deliver, Message, Query, Subscribe, unpack_mask
+from palio.model.masks import unpack_mask
+from palio.protocol.messages import Deliver, Message, Query, Subscribe
 from palio.spark.connection import BrokerLogin, Connection
 from tests.cli.brokers import PROGRAM
 

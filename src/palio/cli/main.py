@@ -96,6 +96,7 @@ end_with_examples(app)
 
 EXTRAS: Final = {
     "bridges": ("aio_pika", "confluent_kafka", "nats", "paho"),
+    "engine": ("numba", "numpy", "pyarrow"),
     "server": (
         "cryptography",
         "h11",

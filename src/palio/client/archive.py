@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 
 from palio import files
 from palio.errors import FileDamaged, InvalidInput, PalioError
-from palio.model.events import PUBLISHER, SEQ, TIME, TIMESTAMP, check_times, conform
+from palio.model.events import PUBLISHER, SEQ, TIME, check_times, conform, timestamp_type
 from palio.model.untrusted import read_stream
 from palio.parquet import pieces
 from palio.protocol.limits import WINDOW_BYTES
@@ -72,7 +72,7 @@ MAX_SHAPES: Final = 32
 MAX_CELLS: Final = 1 << 22
 """Rows times columns of such a shared table, most of them nulls: at most 32 MiB of them."""
 
-_SYSTEM: Final = {PUBLISHER: pa.utf8(), SEQ: pa.int64(), TIME: TIMESTAMP}
+_SYSTEM: Final = {PUBLISHER: pa.utf8(), SEQ: pa.int64(), TIME: timestamp_type()}
 
 _HEAD: Final = struct.Struct("<II")
 """Of a record: the length of what follows, and its CRC-32."""

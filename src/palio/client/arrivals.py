@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
+from palio.engine import pa
 from palio.model.events import SEQ
 from palio.model.events import rows as decoded
-from palio.model.parcels import Parcel, Shape, worth_copying
+from palio.model.parcels import Parcel, worth_copying
+from palio.model.row_parcels import RowParcel
+from palio.model.shapes import Shape
 
 ROWS_A_TAKE: Final = 64
 """To take rows out of a batch costs as much as to decode this number of its rows: measured with ten
@@ -30,7 +29,7 @@ class Arrival:
     >>> arrival = Arrival(Parcel("p", next(to_batches({"x": x} for x in range(4)))))
     >>> arrival.rows[2]
     {'x': 2}
-    >>> arrival.picked(np.array([3])).rows
+    >>> arrival.picked([3]).rows
     [{'x': 3}]
     """
 
@@ -41,10 +40,11 @@ class Arrival:
         self._parcel: Parcel | None = parcel
         self._batch: pa.RecordBatch | None = None
         self._shape: Shape | None = None
-        self._rows: list[dict[str, Any]] | None = None if parcel.event is None else [parcel.event]
+        is_decoded = parcel.event is not None or isinstance(parcel, RowParcel)
+        self._rows: Sequence[dict[str, Any]] | None = parcel.rows if is_decoded else None
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> Sequence[dict[str, Any]]:
         """The events as mappings, system columns and all; not to be changed."""
         if self._rows is None:
             self._rows = list(decoded(self.batch))
@@ -76,12 +76,12 @@ class Arrival:
             self._batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return self._batch
 
-    def rows_at(self, places: npt.NDArray[np.int64]) -> Sequence[dict[str, Any]]:
+    def rows_at(self, places: Sequence[int]) -> Sequence[dict[str, Any]]:
         """Some of the events as mappings."""
         if self._rows is None and not self._is_small(1) and worth_copying(len(places), len(self)):
-            return list(decoded(self.batch, places.tolist()))
+            return list(decoded(self.batch, places))
         rows = self.rows
-        return [rows[place] for place in places.tolist()]
+        return [rows[place] for place in places]
 
     def number(self, place: int) -> int:
         """The `$seq` of one of the events."""
@@ -97,7 +97,7 @@ class Arrival:
         if self._is_small(subscriptions):
             self._rows = self.rows
 
-    def picked(self, places: npt.NDArray[np.int64]) -> Arrival | None:
+    def picked(self, places: Sequence[int]) -> Arrival | None:
         """A few of the events by themselves, so that who keeps them does not keep all; None where
         most are wanted anyway.
         """
@@ -105,11 +105,11 @@ class Arrival:
             return None
         assert self._parcel is not None, "picked once"
         if self._rows is None or len(places) > ROWS_A_TAKE:
-            return Arrival(Parcel(self.publisher, self.batch.take(places)))
+            return Arrival(self._parcel.take(places))
         few = Arrival.__new__(Arrival)
         few.publisher, few._parcel, few._batch = self.publisher, None, None
         few._shape = self.shape
-        few._rows = [self._rows[place] for place in places.tolist()]
+        few._rows = [self._rows[place] for place in places]
         return few
 
     def _is_small(self, takes: int) -> bool:

@@ -34,8 +34,8 @@ from palio.client.upstream import PendingReply, Upstream
 from palio.errors import Closed, InvalidEvent, InvalidInput, NoAnswer, PalioError, Unsettled
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
+from palio.model.relations import covers_subscription
 from palio.model.values import Bindings
-from palio.routing.patterns.subscriptions import covers_subscription
 
 AnySubscriber = TypeVar("AnySubscriber", bound=Subscriber)
 AnyUpstream = TypeVar("AnyUpstream", bound=Upstream)

@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
-import pyarrow as pa
-
 from palio.client.admin import Admin
 from palio.client.base_bus import BaseBus
 from palio.client.bus import Bus
@@ -25,6 +23,7 @@ from palio.client.subscriber import Subscriber
 from palio.client.subscribing import BusOptions, ClientOptions
 from palio.client.subscription import Received, Subscription, SubscriptionView, within
 from palio.client.typed import Typed
+from palio.engine import pa
 from palio.errors import Closed, PalioError
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter

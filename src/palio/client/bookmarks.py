@@ -18,7 +18,6 @@ from hashlib import blake2b
 from typing import Any, Final, Self
 
 import msgspec
-import numpy as np
 
 from palio.client.events import Event
 from palio.client.sequences import Sequences
@@ -38,7 +37,7 @@ _NO_NACK: Final = (
     "acknowledge it"
 )
 
-NO_NUMBERS: Final = np.zeros(0, np.int64)
+NO_NUMBERS: Final = ()
 """The numbers of an entry without events, or whose events have other numbers."""
 
 
@@ -124,8 +123,8 @@ class PatternReceipts:
             self._unreported_bytes += size
         if not events:
             return []
-        numbers = np.array([event[SEQ] for event in events], np.int64)
-        fresh = self._seen.fresh(publisher, numbers).tolist()
+        numbers = [event[SEQ] for event in events]
+        fresh = self._seen.fresh(publisher, numbers)
         self._seen.add(publisher, numbers)
         return [
             event

@@ -25,6 +25,7 @@ from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.protocol import messages
+from palio.protocol.client import rows_of
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,
@@ -41,7 +42,6 @@ from palio.protocol.messages import (
     Unadvertise,
     Unsubscribe,
     Update,
-    unpack_mask,
 )
 from palio.protocol.requests import Outcome, Request
 
@@ -191,7 +191,7 @@ class BrokerUpstream(Roaming):
 
     def deliver(self, message: Deliver) -> None:
         """Dispatch events to all subscriptions that match."""
-        self.dispatcher.deliver(message.parcel, unpack_mask(message.rows, len(message.parcel)))
+        self.dispatcher.deliver(message.parcel, rows_of(message))
 
     def deliver_named(
         self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
@@ -203,11 +203,10 @@ class BrokerUpstream(Roaming):
         """Events for one durable subscription."""
         registration = self.dispatcher.get(message.key)
         if registration is not None and registration.durable:  # else it was unsubscribed meanwhile
-            mask = unpack_mask(message.rows, len(message.parcel))
             self.dispatcher.deliver_durable(
                 registration,
                 message.parcel,
-                mask,
+                rows_of(message),
                 message.entry,
                 message.attempt,
                 is_part=message.part,

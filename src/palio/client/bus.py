@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Unpack, overload
 
-import numpy as np
-
 from palio.client.arrivals import Arrival
 from palio.client.base_bus import BaseBus
 from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import Event, Gap, PublishReceipt
-from palio.client.outgoing import Forms, Marks, Publishable, batches, lone, marks_of
+from palio.client.outgoing import Forms, Marks, Publishable, lone, marks_of, parcels
 from palio.client.registration import SubscriptionOptions
 from palio.client.subscribing import BusOptions, as_filter, given_params
 from palio.client.subscription import Subscription
@@ -141,14 +139,14 @@ class Bus(BaseBus[Upstream]):
             check_name(publisher, "a publisher")
         time = self._next_time()
         before = last = self._seqs.get(publisher, 0)
-        matches, parcels = [], self._parcels(events, marks_of(ttl, dedup_id, time))
-        if dedup_id is not None and not self._ids.first_time(self._ids.keys(publisher, [dedup_id])):
+        matches, listed = [], self._parcels(events, marks_of(ttl, dedup_id, time))
+        keys = self._ids.keys(publisher, [dedup_id])
+        if dedup_id is not None and not all(self._ids.first_time(keys)):
             return PublishReceipt(last + 1, last, 0)
-        for parcel in parcels:
+        for parcel in listed:
             whole = parcel.stamped(publisher, last + 1, (time - _EPOCH) // _TICK)
             last += len(parcel)
-            everything = np.ones(len(parcel), np.bool_)
-            matches.append(self._dispatcher.wanted(Arrival(whole), everything))
+            matches.append(self._dispatcher.wanted(Arrival(whole), range(len(parcel))))
         self._seqs[publisher] = last
         self._last_time = time
         deliveries, is_crowded = 0, False
@@ -166,7 +164,7 @@ class Bus(BaseBus[Upstream]):
         single = None if form is None else lone(*form)
         if single is not None:
             return [single]
-        return [Parcel("", batch) for batch in batches(events, marks)]
+        return parcels(events, marks)
 
     def _next_time(self) -> datetime:
         """Now, or just after the last publication if the clock has not moved on since.

@@ -46,6 +46,7 @@ from palio.client.subscribing import (
 from palio.client.subscription import SETTLE_TIMEOUT_S, Subscription
 from palio.client.transport import TLS, Dial, tcp
 from palio.client.typed import Typed, check_as
+from palio.engine import is_installed
 from palio.errors import GroupElsewhere, InvalidInput
 from palio.language.parsing import read_advertisement
 from palio.matching.protocol import Matcher
@@ -117,6 +118,7 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
         token=token,
         incarnation=secrets.token_hex(4),
         identity=identity,
+        plain=not is_installed(),
     )
     upstream = BrokerUpstream(
         urls,

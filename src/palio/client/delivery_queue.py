@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import compress
 from typing import Any, Final, Protocol, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from palio.client.arrivals import Arrival
 from palio.client.events import Event, Gap
+from palio.engine import pa
 from palio.errors import Closed, InvalidFilter, InvalidInput, PalioError
 from palio.model.events import EXPIRES, SEQ
 from palio.model.limits import check_limit
-from palio.model.parcels import Parcel, Shape
+from palio.model.parcels import Parcel
+from palio.model.shapes import Shape
 from palio.protocol.receipts import Entry, Receipts
 
 DEFAULT_QUEUE_SIZE: Final = 10_000
@@ -145,7 +144,7 @@ class QueuedEvents:
         self,
         consumer: Consumer,
         arrival: Arrival,
-        selected: npt.NDArray[np.int64],
+        selected: Sequence[int],
         entry: Entry | None = None,
     ) -> None:
         self.consumer = consumer
@@ -166,7 +165,7 @@ class QueuedEvents:
         queued = cls.__new__(cls)
         queued.consumer, queued.publisher, queued.version = consumer, publisher, consumer.version
         queued.entry, queued._arrival = entry, None
-        queued._selected, queued._start = np.arange(len(events)), 0
+        queued._selected, queued._start = range(len(events)), 0
         queued._decoded = events
         return queued
 
@@ -187,7 +186,7 @@ class QueuedEvents:
         """The number of one of its events."""
         if self._arrival is None:
             return self._events()[place].seq
-        return self._arrival.number(int(self._selected[place]))
+        return self._arrival.number(self._selected[place])
 
     def next_event(self) -> Event:
         """The next event; all are decoded when the first is asked for."""
@@ -208,12 +207,14 @@ class QueuedEvents:
                 _is_wanted(self.consumer, event, is_current=current)
                 for event in self._events()[start:]
             ]
-            selected = selected[np.array(fits, np.bool_)]
+            selected = list(compress(selected, fits))
         self._account(len(self._selected) - start, len(selected))
-        if not len(selected):
+        if not selected:
             return None
         batch = self._arrival.batch
-        return batch if len(selected) == batch.num_rows else batch.take(selected)
+        return (
+            batch if len(selected) == batch.num_rows else batch.take(pa.array(selected, pa.int64()))
+        )
 
     def _refuse_composites(self, *, current: bool) -> None:
         """Drop composites up to the first that still matches, which no batch can hold."""

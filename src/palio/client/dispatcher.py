@@ -7,12 +7,11 @@ passes the events: a bus those published to it, a client's upstream those that t
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
+from functools import cached_property
+from itertools import compress, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
 
 from palio.client.arrivals import Arrival
 from palio.client.assembling import Assembling
@@ -20,9 +19,9 @@ from palio.client.bookmarks import NO_NUMBERS
 from palio.client.delivery_queue import DeliveryQueue, Queued, QueuedEvent, QueuedEvents
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.upstream import Upstream
+from palio.engine import is_installed, np, npt
 from palio.errors import PalioError
-from palio.matching.index import Index
-from palio.matching.protocol import Matcher, Matches, RowMask
+from palio.matching.protocol import Matcher, Matches
 from palio.model.filters import Filter
 from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.parcels import Parcel, worth_copying
@@ -36,18 +35,25 @@ FEW_SUBSCRIPTIONS: Final = 8
 FEW_EVENTS: Final = 8
 """Events up to which each is matched by itself, 10 to 25 us: a batch has a fixed cost of 130 us."""
 
-Places: TypeAlias = npt.NDArray[np.int64]
+Places: TypeAlias = Sequence[int]
 """Rows of a delivery."""
 
-FIRST_ROW: Final = np.zeros(1, np.int64)
+FIRST_ROW: Final = range(1)
 """The row of a single event."""
-FIRST_ROW.flags.writeable = False
 
 _FIRST: Final = [0]
 
 
 def _new_matcher() -> Matcher:
-    """An engine that compiles and merges beside the loop; a program may end before it has."""
+    """An engine that compiles and merges beside the loop; a program may end before it has. Without
+    `palio[engine]` each filter is evaluated by itself.
+    """
+    if not is_installed():
+        from palio.matching.reference import Reference
+
+        return Reference()
+    from palio.matching.index import Index
+
     return Index(submit=_in_thread)
 
 
@@ -71,7 +77,7 @@ class Dispatcher:
         self.spurious = 0
         """Events that came and were for no subscription any longer."""
         self._upstream = upstream
-        self._matcher = _new_matcher() if matcher is None else matcher
+        self._given_matcher = matcher
         self._registered: dict[int, Registration] = {}
         self._on_end: Final = self._remove
         """One object for all: the garbage collector visits each."""
@@ -82,6 +88,11 @@ class Dispatcher:
 
     def __iter__(self) -> Iterator[Registration]:
         return iter(self._registered.values())
+
+    @cached_property
+    def _matcher(self) -> Matcher:
+        """The engine of all subscriptions but durable ones; who only publishes loads none."""
+        return _new_matcher() if self._given_matcher is None else self._given_matcher
 
     def get(self, number: int) -> Registration | None:
         """The subscription of a number, if there is one."""
@@ -120,10 +131,10 @@ class Dispatcher:
         """Return the keys that a single event matches, without making a batch of it."""
         return self._matcher.match_event(event)
 
-    def deliver(self, parcel: Parcel, mask: RowMask) -> None:
+    def deliver(self, parcel: Parcel, places: Places) -> None:
         """Queue some events of a delivery for the subscriptions that match."""
-        wanted = self.wanted(Arrival(parcel), mask)
-        self.spurious += int(np.count_nonzero(mask)) - wanted.events
+        wanted = self.wanted(Arrival(parcel), places)
+        self.spurious += len(places) - wanted.events
         self.queue(wanted)
 
     def deliver_named(
@@ -160,13 +171,14 @@ class Dispatcher:
                 if complete is not None:
                     registration.queue.offer(complete)
 
-    def wanted(self, arrival: Arrival, mask: RowMask) -> Recipients:
+    def wanted(self, arrival: Arrival, places: Places) -> Recipients:
         """Match events with all subscriptions but durable ones."""
-        if len(arrival) > FEW_EVENTS:
-            return self._by_number(arrival, _within(mask, self._matcher.match(arrival.batch)))
+        if len(arrival) > FEW_EVENTS and not arrival.is_decoded:
+            matches = self._matcher.match(arrival.batch)
+            return self._by_number(arrival, _within(places, len(arrival), matches))
         indices: dict[Registration, list[int]] = {}
         events = 0
-        for place in np.flatnonzero(mask).tolist():
+        for place in places:
             wanting = self._wanting(arrival.rows[place])
             events += bool(wanting)
             for recipient in wanting:
@@ -181,7 +193,7 @@ class Dispatcher:
     def _wanting(self, event: Mapping[str, Any]) -> list[Registration]:
         """The subscriptions that want an event, but for durable ones."""
         registered = self._registered
-        if len(registered) <= FEW_SUBSCRIPTIONS:
+        if len(registered) <= FEW_SUBSCRIPTIONS or not is_installed():
             return [
                 registration
                 for registration in registered.values()
@@ -191,17 +203,17 @@ class Dispatcher:
         numbers = dict.fromkeys([key // MAX_PATTERN_STEPS for key in keys])
         return [registered[number] for number in numbers]
 
-    def _wanted_by(self, registration: Registration, arrival: Arrival, mask: RowMask) -> Recipients:
+    def _wanted_by(
+        self, registration: Registration, arrival: Arrival, places: Places
+    ) -> Recipients:
         """Match events with one durable subscription."""
-        if len(arrival) > FEW_EVENTS:
+        if len(arrival) > FEW_EVENTS and not arrival.is_decoded:
             matches = registration.matcher.match(arrival.batch)
-            return self._by_number(arrival, _within(mask, matches))
+            return self._by_number(arrival, _within(places, len(arrival), matches))
         rows = arrival.rows
-        places = [
-            index for index in np.flatnonzero(mask).tolist() if registration.concerns(rows[index])
-        ]
-        offers = [(registration, _places(places))] if places else []
-        return Recipients(arrival, offers, len(places))
+        wanted = [place for place in places if registration.concerns(rows[place])]
+        offers = [(registration, _places(wanted))] if wanted else []
+        return Recipients(arrival, offers, len(wanted))
 
     def _by_number(self, arrival: Arrival, matches: Matches) -> Recipients:
         """Matches by subscription."""
@@ -213,7 +225,7 @@ class Dispatcher:
         self,
         registration: Registration,
         parcel: Parcel,
-        mask: RowMask,
+        places: Places,
         entry: int,
         attempt: int = 1,
         *,
@@ -227,16 +239,17 @@ class Dispatcher:
             registration.queue.after_gaps(_lost(registration, entry, parcel.publisher))
             return
         if registration.assembling is not None:
-            self._deliver_to_pattern(registration.assembling, registration, parcel, mask, entry)
+            self._deliver_to_pattern(registration.assembling, registration, parcel, places, entry)
             return
-        numbers, receipts = parcel.numbers, registration.receipts
+        receipts = registration.receipts
         came: Entry | None = None
         if entry:
-            came = receipts.came(entry, parcel.publisher, numbers[mask], attempt, is_part=is_part)
-            mask = mask.copy()
-            mask[mask] = came.fresh
-        wanted = self._wanted_by(registration, Arrival(parcel), mask)
-        registration.spurious += int(mask.sum()) - wanted.events
+            numbers = parcel.seqs
+            seqs = [numbers[place] for place in places]
+            came = receipts.came(entry, parcel.publisher, seqs, attempt, is_part=is_part)
+            places = list(compress(places, came.fresh))
+        wanted = self._wanted_by(registration, Arrival(parcel), places)
+        registration.spurious += len(places) - wanted.events
         if came is not None:
             receipts.expect(came, wanted.events)
         self.queue(wanted, came)
@@ -246,14 +259,14 @@ class Dispatcher:
         assembling: Assembling,
         registration: Registration,
         parcel: Parcel,
-        mask: RowMask,
+        places: Places,
         entry: int,
     ) -> None:
         """Deliver to a durable pattern, whose own receipts detect duplicates."""
         arrival = Arrival(parcel)
-        wanted = self._wanted_by(registration, arrival, mask)
-        registration.spurious += int(mask.sum()) - wanted.events
-        rows = [row for _, places in wanted.by_subscription for row in arrival.rows_at(places)]
+        wanted = self._wanted_by(registration, arrival, places)
+        registration.spurious += len(places) - wanted.events
+        rows = [row for _, some in wanted.by_subscription for row in arrival.rows_at(some)]
         assembling.take_in(rows, parcel.publisher, entry, parcel.nbytes)
 
     def queue(self, wanted: Recipients, entry: Entry | None = None) -> tuple[int, bool]:
@@ -289,7 +302,7 @@ def _queued(
 ) -> Queued:
     """Events as a queue keeps them: by themselves where they are few of those that came."""
     if entry is None and len(places) == 1 and arrival.is_decoded:
-        row = arrival.rows[int(places[0])]
+        row = arrival.rows[places[0]]
         return QueuedEvent(registration, arrival.publisher, arrival.shape, row)
     few = arrival.picked(places)
     if few is None:
@@ -308,12 +321,12 @@ def _number_of(wanted: tuple[Registration, list[int]]) -> int:
 
 def _all(count: int) -> Places:
     """All rows of an arrival."""
-    return FIRST_ROW if count == 1 else np.arange(count)
+    return FIRST_ROW if count == 1 else range(count)
 
 
 def _places(listed: list[int]) -> Places:
-    """Rows of an arrival as an array."""
-    return FIRST_ROW if listed == _FIRST else np.array(listed, np.int64)
+    """Rows of an arrival; those of single events are shared."""
+    return FIRST_ROW if listed == _FIRST else listed
 
 
 def _offer(offers: Sequence[tuple[DeliveryQueue, Queued]]) -> int:
@@ -349,13 +362,15 @@ def _by_subscription(matches: Matches) -> Iterator[tuple[int, Places]]:
             selected = rows[start:end]
             if is_any_again and is_again[start : end - 1].any():
                 selected = np.unique(selected)
-            yield int(numbers[start]), selected
+            yield int(numbers[start]), array("q", selected.tobytes())
 
 
-def _within(mask: RowMask, matches: Matches) -> Matches:
-    """Restrict matches to some rows."""
-    if mask.all():
+def _within(places: Places, count: int, matches: Matches) -> Matches:
+    """Restrict the matches of so many rows to some of them."""
+    if len(places) == count:
         return matches
+    mask = np.zeros(count, np.bool_)
+    mask[places] = True
     keep = mask[matches.rows]
     return Matches(matches.rows[keep], matches.keys[keep])
 

@@ -10,15 +10,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
-import pyarrow as pa
-
 from palio.client.events import PublishReceipt
-from palio.client.outgoing import NO_MARKS, Forms, Marks, Publishable, Row, batches, gathered, lone
+from palio.client.outgoing import (
+    NO_MARKS,
+    Forms,
+    Marks,
+    Publishable,
+    Row,
+    gathered,
+    lone,
+    parcels,
+)
+from palio.engine import is_installed, pa
 from palio.errors import LimitExceeded, PalioError
-from palio.model.parcels import Shape
+from palio.model.shapes import Shape
 from palio.protocol.batches import PART_BYTES, check_texts, parts
 from palio.protocol.failures import error_of
 from palio.protocol.limits import MAX_BATCH_CELLS
@@ -31,14 +39,11 @@ GATHERED_ROWS: Final = 4_096
 MAX_WAITING: Final = 1_000_000
 """Events that were offered and have not left; beyond, offers are refused."""
 
-_UNFIT: Final = (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError)
-"""What gathering rows may raise for a value that does not fit."""
-
 
 class _Offer:
     """One call of `publish`, until it is answered (see `publications.Receipt`)."""
 
-    __slots__ = ("batches", "count", "durable", "error", "first", "future", "last", "row", "shape")
+    __slots__ = ("count", "durable", "error", "first", "future", "last", "parcels", "row", "shape")
 
     first: int
     last: int
@@ -48,7 +53,7 @@ class _Offer:
         self.durable = durable
         self.shape: Shape | None = None
         self.row: Row = ()
-        self.batches: list[pa.RecordBatch] = []
+        self.parcels: list[Parcel] = []
         self.count = 1
         self.error: PalioError | None = None
         self.future: asyncio.Future[PublishReceipt] = asyncio.get_running_loop().create_future()
@@ -107,10 +112,10 @@ class Outbox:
         """Take events to be published; what is wrong with them is raised here or by the future."""
         form = self._forms.of(events) if type(events) is dict and not marks else None
         if form is None:
-            listed = batches(events, marks)
+            listed = parcels(events, marks)
             offer = _Offer(durable)
-            offer.batches = [part for batch in listed for part in parts(batch)]
-            offer.count = sum(batch.num_rows for batch in listed)
+            offer.parcels = [part for parcel in listed for part in _parts(parcel)]
+            offer.count = sum(map(len, listed))
             if not offer.count:
                 after = self._publications.next
                 offer.future.set_result(PublishReceipt(after, after - 1, level=LEVELS[durable]))
@@ -154,6 +159,7 @@ class Outbox:
         shape, durable = offers[0].shape, offers[0].durable
         assert shape is not None
         most = min(GATHERED_ROWS, max(1, MAX_BATCH_CELLS // len(shape.names)))
+        most = most if is_installed() else 1
         alike: list[_Offer] = []
         while (
             offers
@@ -172,10 +178,13 @@ class Outbox:
             self._waiting -= 1
             self._publications.publish(single, alike, durable=durable)
             return
+        if not is_installed():
+            self._send_one_by_one(shape, alike)
+            return
         try:
             batch = gathered(shape, [offer.row for offer in alike])
             check_texts(Parcel("", batch))
-        except _UNFIT:
+        except (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError):
             self._send_one_by_one(shape, alike)
             return
         if batch.nbytes > PART_BYTES:
@@ -190,8 +199,8 @@ class Outbox:
         """Send each event by itself; the receipt of one that does not fit has the error."""
         for offer in alike:
             try:
-                (batch,) = batches(dict(zip(shape.names, offer.row, strict=True)))
-                offer.batches = list(parts(batch))
+                (parcel,) = parcels(dict(zip(shape.names, offer.row, strict=True)))
+                offer.parcels = list(_parts(parcel))
             except PalioError as error:
                 self._waiting -= 1
                 offer.error = error
@@ -203,9 +212,9 @@ class Outbox:
         publications = self._publications
         offer.first, offer.last = publications.next, publications.next + offer.count - 1
         self._waiting -= offer.count
-        for batch in offer.batches[:-1]:
-            publications.publish(_parcel(batch), (offer,), durable=offer.durable, is_last=False)
-        publications.publish(_parcel(offer.batches[-1]), (offer,), durable=offer.durable)
+        for parcel in offer.parcels[:-1]:
+            publications.publish(parcel, (offer,), durable=offer.durable, is_last=False)
+        publications.publish(offer.parcels[-1], (offer,), durable=offer.durable)
 
     def flow(self) -> None:
         """Send pending events after an answer, or with more room, and wake callers of `idle`."""
@@ -240,6 +249,15 @@ class Outbox:
     def _is_answered(self, number: int) -> bool:
         """True if all events before a number are; cancelled offers leave numbers unused."""
         return self.is_idle or self._publications.oldest >= number
+
+
+def _parts(parcel: Parcel) -> Iterator[Parcel]:
+    """Events in parts, each for one message."""
+    if parcel.values is not None:
+        check_texts(parcel)
+        yield parcel
+    else:
+        yield from map(_parcel, parts(parcel.batch))
 
 
 def _parcel(batch: pa.RecordBatch) -> Parcel:

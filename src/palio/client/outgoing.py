@@ -1,4 +1,4 @@
-"""Converts what applications publish to record batches: one event, several, or a batch.
+"""Converts what applications publish to parcels: one event, several, or a batch.
 
 Events given one by one as dictionaries are gathered without looking at each. Those of one *form*
 (the same names with values of the same types) are checked once, and their values become columns as
@@ -13,26 +13,27 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
-import pyarrow as pa
-
 from palio.client.events import Event
 from palio.client.typed import TypedEvent
+from palio.engine import is_installed, pa, require
 from palio.errors import InvalidEvent, InvalidInput
 from palio.model.events import (
     DEDUP_ID,
     EXPIRES,
     PAYLOAD,
     conform_values,
+    present,
     refuse_system_names,
-    schema_of,
+    to_batch,
     to_batches,
     with_attribute,
 )
 from palio.model.limits import MAX_LONE_BYTES
-from palio.model.parcels import Parcel, Shape
+from palio.model.parcels import Parcel
 from palio.model.payloads import as_mapping, event_of
+from palio.model.shapes import Shape
 from palio.model.values import Value, checked
-from palio.protocol.limits import check_seconds
+from palio.protocol.limits import MAX_BATCH_BYTES, check_seconds
 
 
 @runtime_checkable
@@ -44,11 +45,7 @@ class ArrowTable(Protocol):
 
 
 Publishable: TypeAlias = (
-    Mapping[str, Any]
-    | TypedEvent
-    | pa.RecordBatch
-    | ArrowTable
-    | Iterable[Mapping[str, Any] | TypedEvent]
+    Mapping[str, Any] | TypedEvent | ArrowTable | Iterable[Mapping[str, Any] | TypedEvent]
 )
 """What `publish` takes."""
 
@@ -59,18 +56,40 @@ Marks: TypeAlias = Mapping[str, Value]
 NO_MARKS: Final[Marks] = MappingProxyType({})
 
 
-def batches(events: Publishable, marks: Marks = NO_MARKS) -> list[pa.RecordBatch]:
-    """Whatever was published as conforming batches, refused as a whole if anything is wrong.
+def parcels(events: Publishable, marks: Marks = NO_MARKS) -> list[Parcel]:
+    """Whatever was published, conforming, refused as a whole if anything is wrong.
 
-    >>> [batch.num_rows for batch in batches([{"x": 1}, {"x": 2}])]
+    >>> [len(parcel) for parcel in parcels([{"x": 1}, {"x": 2}])]
     [2]
     """
-    given = _batches(events)
-    if DEDUP_ID in marks and (count := sum(batch.num_rows for batch in given)) != 1:
+    if isinstance(events, ArrowTable):
+        require("to publish a table")
+        given = _table_batches(events)
+        _check_one(sum(batch.num_rows for batch in given), marks)
+        for name, value in marks.items():
+            given = [with_attribute(batch, name, value) for batch in given]
+        return [Parcel("", batch) for batch in given]
+    rows = _rows(events)
+    _check_one(len(rows), marks)
+    if marks:
+        rows = [{**row, **marks} for row in rows]
+    if len(rows) == 1 or not is_installed():
+        return [single(row) for row in rows]
+    return [Parcel("", batch) for batch in to_batches(rows)]
+
+
+def _check_one(count: int, marks: Marks) -> None:
+    if DEDUP_ID in marks and count != 1:
         raise InvalidInput(f"dedup_id= is the id of one event, not of {count}; publish one by one")
-    for name, value in marks.items():
-        given = [with_attribute(batch, name, value) for batch in given]
-    return given
+
+
+def single(event: Mapping[str, Any]) -> Parcel:
+    """One event: as its values, which without Arrow it is at any size."""
+    row = present(event)
+    shape, values = Shape(tuple(row), tuple(map(type, row.values()))), tuple(row.values())
+    return lone(shape, values, MAX_LONE_BYTES if is_installed() else MAX_BATCH_BYTES) or Parcel(
+        "", to_batch(row)
+    )
 
 
 def marks_of(ttl: float | None, dedup_id: str | None, now: datetime) -> Marks:
@@ -93,14 +112,10 @@ def marks_of(ttl: float | None, dedup_id: str | None, now: datetime) -> Marks:
     return marks
 
 
-def _batches(events: Publishable) -> list[pa.RecordBatch]:
-    if isinstance(events, pa.RecordBatch):
-        return [_conforming(events)]
-    if isinstance(events, ArrowTable):
-        return _table_batches(events)
-    single = as_event(events)
-    if single is not None:
-        return list(to_batches([single]))
+def _rows(events: Publishable) -> list[Mapping[str, Any]]:
+    one = as_event(events)
+    if one is not None:
+        return [one]
     if not isinstance(events, Iterable):
         raise InvalidEvent(
             f"publish takes an event, several, or a record batch, not {type(events).__name__}"
@@ -112,7 +127,7 @@ def _batches(events: Publishable) -> list[pa.RecordBatch]:
         if event is None:
             raise _no_event(events if hasattr(events, "_asdict") else each)
         listed.append(event)
-    return list(to_batches(listed))
+    return listed
 
 
 def as_event(given: object) -> Mapping[str, Any] | None:
@@ -133,6 +148,8 @@ def as_event(given: object) -> Mapping[str, Any] | None:
 
 
 def _table_batches(table: ArrowTable) -> list[pa.RecordBatch]:
+    if isinstance(table, pa.RecordBatch):
+        return [_conforming(table)]
     try:
         stream = list(pa.RecordBatchReader.from_stream(table))
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -154,7 +171,7 @@ def _no_event(given: object) -> InvalidEvent:
 
 def _advice(given: object) -> str:
     """Return advice for an object that contains events, but is neither one nor a list of them."""
-    if isinstance(given, pa.RecordBatch):
+    if isinstance(given, ArrowTable):
         return "; publish record batches one by one"
     if isinstance(given, str | bytes):
         return "; publish json.loads of it"
@@ -199,7 +216,9 @@ class Forms:
         is_plain = bool(values) and all(type(value) in PLAIN for value in values)
         if is_plain:
             refuse_system_names(event)
-        shape = self._shapes[key] = Shape(schema_of(event)) if is_plain else None
+        row = present(event) if is_plain else {}
+        shape = Shape(tuple(row), tuple(map(type, row.values()))) if row else None
+        self._shapes[key] = shape
         return shape
 
 
@@ -214,7 +233,7 @@ def gathered(shape: Shape, rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=shape.schema)
 
 
-def lone(shape: Shape, row: Row) -> Parcel | None:
+def lone(shape: Shape, row: Row, most_bytes: int = MAX_LONE_BYTES) -> Parcel | None:
     """A row by itself, as its values; None if it is large, or one of them does not fit."""
     if not shape.fits(row):
         return None
@@ -222,7 +241,7 @@ def lone(shape: Shape, row: Row) -> Parcel | None:
         if type(value) is str and not value.isascii() and not _is_text(value):
             return None
     parcel = Parcel.lone("", shape, row)  # the broker fills in the publisher
-    return parcel if parcel.nbytes <= MAX_LONE_BYTES else None
+    return parcel if parcel.nbytes <= most_bytes else None
 
 
 def _is_text(value: str) -> bool:

@@ -13,12 +13,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
 
-import pyarrow as pa
-
 from palio.client.events import Event, Gap
 from palio.client.registration import Registration
 from palio.client.subscribing import as_filter, check_values, freeze_params, merged_values
 from palio.client.upstream import PendingReply, Upstream, is_refusal, log_refusal
+from palio.engine import pa, require
 from palio.errors import Closed, InvalidEvent, InvalidInput, PalioError
 from palio.model import html
 from palio.model.events import table_of
@@ -322,6 +321,7 @@ class Subscription(SubscriptionView, Generic[Received]):
 
     async def parcels(self) -> AsyncIterator[Parcel]:
         """Yield batches with their publishers, as each publisher numbers its own events."""
+        require("to receive batches")
         while True:
             self._before_receive()
             try:
@@ -335,6 +335,7 @@ class Subscription(SubscriptionView, Generic[Received]):
 
         A batch that arrives at the timeout is not lost: the next call returns it.
         """
+        require("receive_batch")
         self._before_receive()
         _, batch = await within(timeout, self._queue.take_batch())
         return batch

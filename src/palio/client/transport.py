@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
+from palio.engine import is_installed
 from palio.errors import IllegalMessage, InvalidConfiguration
 from palio.protocol.addresses import CLOSED, parse_address
 from palio.protocol.messages import Message
@@ -72,7 +73,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, url: str, receiver: Receiver) -> None:
         self._receiver: Receiver | None = receiver
         self._encoder = Encoder()
-        self._decoder = Decoder(url)
+        self._decoder = Decoder(url, plain=not is_installed())
         self._out: list[Any] = []
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.get_running_loop().create_future()

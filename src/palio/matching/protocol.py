@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
+from palio.engine import np, npt, pa
 from palio.model.events import RowMask
 from palio.model.explaining import Explanation
 from palio.model.filters import Filter

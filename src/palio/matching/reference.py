@@ -10,10 +10,7 @@ from collections.abc import Iterator, Mapping
 from sys import getsizeof
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
+from palio.engine import np, npt, pa
 from palio.errors import InvalidBinding
 from palio.matching.protocol import Matches, RowMask
 from palio.model.events import conform, rows, to_batch

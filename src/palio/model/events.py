@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import repeat
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
+from palio.engine import np, npt, pa
 from palio.errors import InvalidEvent, LimitExceeded
 from palio.model.limits import MAX_ATTRIBUTES, MAX_DEPTH, check_limit
 from palio.model.values import FIRST_TIME, LAST_TIME, Value, check_name, checked
@@ -47,10 +45,9 @@ _OF_PUBLISHERS: Final = frozenset({PAYLOAD, EXPIRES, DEDUP_ID})
 STAMP_BYTES: Final = 16
 """The bytes that number and time add to an event."""
 
-RowMask: TypeAlias = npt.NDArray[np.bool_]
+RowMask: TypeAlias = "npt.NDArray[np.bool_]"
 """One flag for each row of a batch."""
 
-TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 SPARSE_SHARE: Final = 4
@@ -59,17 +56,28 @@ SPARSE_SHARE: Final = 4
 SPARSE_CELLS: Final = 16_384
 """This number of empty cells is allowed in any batch: they cost less than another batch would."""
 
-_SEQ_FIELD: Final = pa.field(SEQ, pa.int64())
-_TIME_FIELD: Final = pa.field(TIME, TIMESTAMP)
 
-_ARROW_TYPES: Final[dict[type, pa.DataType]] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.utf8(),
-    bytes: pa.binary(),
-    datetime: TIMESTAMP,
-}
+@cache
+def arrow_types() -> dict[type, pa.DataType]:
+    """Arrow's type for each of the model's.
+
+    >>> arrow_types()[datetime]
+    TimestampType(timestamp[us, tz=UTC])
+    """
+    return {
+        bool: pa.bool_(),
+        int: pa.int64(),
+        float: pa.float64(),
+        str: pa.utf8(),
+        bytes: pa.binary(),
+        datetime: timestamp_type(),
+    }
+
+
+@cache
+def timestamp_type() -> pa.TimestampType[Any, Any]:
+    """Arrow's type for times."""
+    return pa.timestamp("us", tz="UTC")
 
 
 def is_system_name(name: str) -> bool:
@@ -152,10 +160,7 @@ def to_batches(events: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
     types: dict[str, type] = {}
     count = values = 0
     for event in events:
-        row = {name: attribute(name, value) for name, value in event.items() if value is not None}
-        if len(row) < len(event):
-            _check_absent(event)
-        check_width(row)
+        row = present(event)
         if count and _begins_batch(row, types, count, values):
             yield _batch(columns, types, count)
             columns, types, count, values = {}, {}, 0, 0
@@ -200,20 +205,21 @@ def to_batch(event: Mapping[str, Any]) -> pa.RecordBatch:
     return next(to_batches([event]))
 
 
-def schema_of(event: Mapping[str, Any]) -> pa.Schema:
-    """The schema of one event as a batch, which is not made.
+def present(event: Mapping[str, Any]) -> dict[str, Value]:
+    """The checked attributes of one event, without the absent ones.
 
-    >>> schema_of({"symbol": "IBM", "price": None}).names
-    ['symbol']
+    >>> present({"symbol": "IBM", "price": None})
+    {'symbol': 'IBM'}
     """
     row = {name: attribute(name, value) for name, value in event.items() if value is not None}
-    _check_absent(event)
+    if len(row) < len(event):
+        _check_absent(event)
     check_width(row)
-    return _schema({name: type(value) for name, value in row.items()})
+    return row
 
 
 def _schema(types: Mapping[str, type]) -> pa.Schema:
-    return pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in types.items()])
+    return pa.schema([(name, arrow_types()[kind]) for name, kind in types.items()])
 
 
 def _width(names: Collection[str]) -> int:
@@ -231,7 +237,7 @@ def check_width(event: Mapping[str, Any]) -> None:
 def _batch(
     columns: dict[str, list[Value | None]], types: dict[str, type], count: int
 ) -> pa.RecordBatch:
-    arrays = [pa.array(columns[name], _ARROW_TYPES[types[name]]) for name in columns]
+    arrays = [pa.array(columns[name], arrow_types()[types[name]]) for name in columns]
     if not columns:  # events without attributes are events all the same
         return _without_columns(count)
     return pa.record_batch(arrays, schema=_schema(types))
@@ -273,10 +279,10 @@ def in_python(column: pa.Array[Any]) -> list[Any]:
     Arrow takes a microsecond for a time, and gives it another zone of that name. Events that were
     published together have one time, which is made once.
 
-    >>> in_python(pa.array([0], TIMESTAMP))
+    >>> in_python(pa.array([0], timestamp_type()))
     [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)]
     """
-    if column.type != TIMESTAMP:
+    if column.type != timestamp_type():
         return column.to_pylist()
     ticks: list[Any] = column.view(pa.int64()).to_pylist()  # the stubs take it for something else
     times: list[datetime | None] = []
@@ -300,8 +306,8 @@ def stamped(batch: pa.RecordBatch, first_seq: int, time_us: int) -> pa.RecordBat
     count = batch.num_rows
     numbers = np.arange(first_seq, first_seq + count, dtype=np.int64)
     times = np.full(count, time_us, np.int64)
-    numbered = batch.append_column(_SEQ_FIELD, _plain(numbers, pa.int64()))
-    return numbered.append_column(_TIME_FIELD, _plain(times, TIMESTAMP))
+    numbered = batch.append_column(SEQ, _plain(numbers, pa.int64()))
+    return numbered.append_column(TIME, _plain(times, timestamp_type()))
 
 
 def with_attribute(batch: pa.RecordBatch, name: str, value: Value) -> pa.RecordBatch:
@@ -310,7 +316,7 @@ def with_attribute(batch: pa.RecordBatch, name: str, value: Value) -> pa.RecordB
     >>> with_attribute(pa.record_batch({"x": [1]}), "y", "a").to_pylist()
     [{'x': 1, 'y': 'a'}]
     """
-    kind = _ARROW_TYPES[type(value)]
+    kind = arrow_types()[type(value)]
     return batch.append_column(pa.field(name, kind), pa.array([value] * batch.num_rows, kind))
 
 
@@ -355,13 +361,8 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     DataType(int64)
     """
     names = batch.schema.names
-    check_limit("an event's number of attributes", "MAX_ATTRIBUTES", MAX_ATTRIBUTES, _width(names))
-    for name in names:
-        check_name(name, InvalidEvent)
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidEvent(f"column {twice!r} occurs twice; an attribute has one value")
-    if all(field.type in _MODEL_TYPES for field in batch.schema):
+    check_names(names)
+    if _of_the_model().issuperset(batch.schema.types):
         return batch
     arrays, fields = [], []
     for name, column in zip(names, batch.columns, strict=True):
@@ -378,6 +379,16 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     if not fields:
         return _without_columns(batch.num_rows)
     return pa.record_batch(arrays, schema=pa.schema(fields))
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse columns that no batch of events has: too many, of bad names, or of the same name."""
+    check_limit("an event's number of attributes", "MAX_ATTRIBUTES", MAX_ATTRIBUTES, _width(names))
+    for name in names:
+        check_name(name, InvalidEvent)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidEvent(f"column {twice!r} occurs twice; an attribute has one value")
 
 
 def conform_values(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -404,7 +415,7 @@ def check_times(batch: pa.RecordBatch, places: Iterable[int] | None = None) -> N
     at some places, where these are known.
     """
     if places is None:
-        places = [at for at, kind in enumerate(batch.schema.types) if kind == TIMESTAMP]
+        places = [at for at, kind in enumerate(batch.schema.types) if kind == timestamp_type()]
     for place in places:
         column = batch.column(place)
         raw: Any = column.buffers()[1]
@@ -418,13 +429,9 @@ def check_times(batch: pa.RecordBatch, places: Iterable[int] | None = None) -> N
             raise InvalidEvent(f"column {name!r} holds a time that is not in the years 1 to 9999")
 
 
-_BYTES: Final = (
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_fixed_size_binary,
-    pa.types.is_binary_view,
-)
-_MODEL_TYPES: Final = frozenset(_ARROW_TYPES.values())
+@cache
+def _of_the_model() -> frozenset[pa.DataType]:
+    return frozenset(arrow_types().values())
 
 
 def _target(name: str, given: pa.DataType) -> pa.DataType | None:
@@ -442,10 +449,12 @@ def _target(name: str, given: pa.DataType) -> pa.DataType | None:
         return pa.float64()
     if types.is_string(given) or types.is_large_string(given) or types.is_string_view(given):
         return pa.utf8()
-    if any(is_bytes(given) for is_bytes in _BYTES):
+    if types.is_binary(given) or types.is_large_binary(given):
+        return pa.binary()
+    if types.is_fixed_size_binary(given) or types.is_binary_view(given):
         return pa.binary()
     if types.is_timestamp(given) and given.tz is not None:
-        return TIMESTAMP
+        return timestamp_type()
     hint = {
         True: "attach a zone with assume_timezone",
         False: "cast it to a number, a string or a timestamp, or drop it",

@@ -7,46 +7,22 @@ made when `Parcel.batch` is asked for. Both forms mean the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from palio.model.events import (
-    SEQ,
-    STAMP_BYTES,
-    TIME,
-    TIMESTAMP,
-    RowMask,
-    in_python,
-    stamped,
-    without_nulls,
-)
+from palio.engine import np, npt, pa
+from palio.model.events import SEQ, STAMP_BYTES, RowMask, in_python, stamped, without_nulls
 from palio.model.events import rows as rows_of
 from palio.model.limits import MAX_LONE_BYTES
-from palio.model.values import INT64_MAX, INT64_MIN
-
-ONE_ROW: Final = np.ones(1, np.bool_)
-"""The mask of a single event."""
-ONE_ROW.flags.writeable = False
+from palio.model.shapes import Shape
+from palio.model.values import INT64_MAX
 
 COPY_SHARE: Final = 4
 """Rows are copied where no more than one in this many is wanted; else their batch is kept."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-_PYTHON_TYPES: Final[dict[pa.DataType, type]] = {
-    pa.bool_(): bool,
-    pa.int64(): int,
-    pa.float64(): float,
-    pa.utf8(): str,
-    pa.binary(): bytes,
-    TIMESTAMP: datetime,
-}
 
 _LONE_BYTES: Final = 256
 """About the bytes of memory that a single event takes beside its values and texts."""
@@ -71,82 +47,6 @@ def event_bytes(event: Mapping[str, Any]) -> int:
     return _LONE_BYTES + _VALUE_BYTES * len(event) + texts
 
 
-class Shape:
-    """A schema that is compared and hashed at once, with what both ends need to know of it.
-
-    >>> shape = Shape(pa.schema([("x", pa.int64()), ("s", pa.utf8())]))
-    >>> shape.fits((1, None)), shape.fits((1.0, "a")), shape.fits((1,))
-    (True, False, False)
-    """
-
-    __slots__ = (
-        "_hash",
-        "_integers",
-        "_stamped",
-        "_types",
-        "names",
-        "schema",
-        "system_columns",
-        "text_columns",
-        "time_columns",
-    )
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema.remove_metadata()
-        self.names: tuple[str, ...] = tuple(schema.names)
-        self._hash = hash(self.schema)
-        self._types = tuple(_PYTHON_TYPES.get(kind) for kind in schema.types)
-        self._integers = self._places(int)
-        self._stamped: Shape | None = None
-        self.text_columns = self._places(str, bytes)
-        self.time_columns = self._places(datetime)
-        """The columns of timestamps, of which Arrow holds more than can be read."""
-        self.system_columns = (self._place(SEQ, int), self._place(TIME, datetime))
-        """The columns of `$seq` and `$time`; -1 if one is missing, of another type or twofold."""
-
-    def _places(self, *kinds: type) -> list[int]:
-        return [place for place, kind in enumerate(self._types) if kind in kinds]
-
-    def _place(self, name: str, kind: type) -> int:
-        if self.names.count(name) != 1:
-            return -1
-        place = self.names.index(name)
-        return place if self._types[place] is kind else -1
-
-    @property
-    def stamped(self) -> Shape:
-        """The same with the system columns."""
-        if self._stamped is None:
-            schema = self.schema.append(pa.field(SEQ, pa.int64())).append(pa.field(TIME, TIMESTAMP))
-            self._stamped = Shape(schema)
-        return self._stamped
-
-    def fits(self, values: Sequence[Any]) -> bool:
-        """Check whether values are those of one event of this shape: each of its type, or None.
-
-        An event without attributes travels as a batch.
-        """
-        if not values or len(values) != len(self._types):
-            return False
-        if tuple(map(type, values)) != self._types:
-            for value, kind in zip(values, self._types, strict=True):
-                if type(value) is not kind and value is not None:
-                    return False
-        integers = [values[place] for place in self._integers]
-        if None in integers:
-            integers = [value for value in integers if value is not None]
-        return not integers or (min(integers) >= INT64_MIN and max(integers) <= INT64_MAX)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Shape) and self.schema.equals(other.schema))
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        return f"Shape({', '.join(self.names)})"
-
-
 class Parcel:
     """Events of one publisher in its order and of one shape, with their encoded form once it is
     made.
@@ -154,7 +54,7 @@ class Parcel:
     At and after the publisher's own broker they have the system columns `$seq` and `$time`. It is
     what a router is asked about, and what travels between brokers and to subscribers.
 
-    >>> shape = Shape(pa.schema([("x", pa.int64()), ("s", pa.utf8())]))
+    >>> shape = Shape(("x", "s"), (int, str))
     >>> lone = Parcel.lone("p", shape, (1, None))
     >>> lone.event, lone.batch.to_pylist()
     ({'x': 1}, [{'x': 1, 's': None}])
@@ -190,7 +90,7 @@ class Parcel:
         self.publisher = publisher
         self.source: str | None = None
         """The broker where the events were published, for routers that follow that."""
-        self.shape = shape or Shape(batch.schema)
+        self.shape = shape or Shape.of(batch.schema)
         self.values: tuple[Any, ...] | None = None
         """Those of the one event, in the order of its shape, if it came as such."""
         self.count = batch.num_rows
@@ -234,7 +134,7 @@ class Parcel:
     def of(cls, publisher: str, batch: pa.RecordBatch) -> Parcel:
         """A batch; if it has one row, not too large, the values of that."""
         if batch.num_rows == 1 and batch.nbytes <= MAX_LONE_BYTES:
-            shape = Shape(batch.schema)
+            shape = Shape.of(batch.schema)
             with suppress(ValueError, OverflowError):  # a time that Python does not have
                 values = tuple([in_python(column)[0] for column in batch.columns])
                 if shape.fits(values):
@@ -274,6 +174,11 @@ class Parcel:
         if event is None and self.values is not None:
             event = self._event = without_nulls(self.shape.names, self.values)
         return event
+
+    @property
+    def value_rows(self) -> Iterator[tuple[Any, ...]]:
+        """The values of each event, in the order of the shape, None for an absent one."""
+        return zip(*map(in_python, self.batch.columns), strict=True)
 
     @property
     def text_bytes(self) -> int:
@@ -322,16 +227,20 @@ class Parcel:
         """The events of some rows; this very parcel if that is all of them."""
         if mask.all():
             return self
-        copy = self._copied(np.flatnonzero(mask))
+        copy = self.take(np.flatnonzero(mask))
         copy._is_copy = True
         return copy
 
     def slice(self, first: int, end: int) -> Parcel:
         """The events from one row to before another, copied: they do not keep the others."""
-        return self._copied(np.arange(first, end))
+        return self.take(range(first, end))
 
-    def _copied(self, rows: npt.NDArray[np.int64]) -> Parcel:
-        copy = Parcel(self.publisher, self.batch.take(rows), None, self.shape)
+    def take(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Parcel:
+        """The events of some rows, copied; this very parcel if that is all of them."""
+        if len(rows) == self.count:
+            return self
+        indices = np.asarray(rows, np.int64)
+        copy = Parcel(self.publisher, self.batch.take(indices), None, self.shape)
         copy.source = self.source
         return copy
 
@@ -340,23 +249,6 @@ class Parcel:
 
     def __repr__(self) -> str:
         return f"Parcel({self.publisher!r}, {self.count} events)"
-
-
-def pack_mask(mask: RowMask) -> bytes | None:
-    """A selection of rows as bits; None for all of them."""
-    return None if mask.all() else np.packbits(mask, bitorder="little").tobytes()
-
-
-def unpack_mask(packed: bytes | None, rows: int) -> RowMask:
-    """`pack_mask` undone.
-
-    >>> unpack_mask(pack_mask(np.array([True, False, True])), 3).tolist()
-    [True, False, True]
-    """
-    if packed is None:
-        return ONE_ROW if rows == 1 else np.ones(rows, np.bool_)
-    bits: npt.NDArray[np.uint8] = np.frombuffer(packed, np.uint8)
-    return np.unpackbits(bits, count=rows, bitorder="little").astype(np.bool_)
 
 
 def worth_copying(wanted: int, rows: int) -> bool:
@@ -368,21 +260,19 @@ def worth_copying(wanted: int, rows: int) -> bool:
     return wanted * COPY_SHARE <= rows
 
 
-def runs(numbers: npt.NDArray[np.int64], block: int = INT64_MAX) -> Iterator[tuple[int, int]]:
+def runs(numbers: Iterable[int], block: int = INT64_MAX) -> Iterator[tuple[int, int]]:
     """Ascending numbers as ranges of neighbours, of which none crosses a multiple of `block`.
 
-    >>> list(runs(np.array([1, 2, 3, 7]))), list(runs(np.array([1, 2, 3]), block=2))
+    >>> list(runs([1, 2, 3, 7])), list(runs([1, 2, 3], block=2))
     ([(1, 3), (7, 7)], [(1, 1), (2, 3)])
     """
-    if not len(numbers):
-        return
-    first, last = int(numbers[0]), int(numbers[-1])
-    if last - first < len(numbers):  # nothing is left out between them
-        for place in range(first // block, last // block + 1):
-            yield max(first, place * block), min(last, place * block + block - 1)
-        return
-    breaks = (np.diff(numbers) != 1) | (np.diff(numbers // block) != 0)
-    ends = np.flatnonzero(breaks)
-    firsts = numbers[np.concatenate([[0], ends + 1])].tolist()
-    lasts = numbers[np.concatenate([ends, [len(numbers) - 1]])].tolist()
-    yield from zip(firsts, lasts, strict=True)
+    first = last = None
+    for number in numbers:
+        if first is None or last is None:
+            first = number
+        elif number != last + 1 or not number % block:
+            yield first, last
+            first = number
+        last = number
+    if first is not None and last is not None:
+        yield first, last

@@ -27,6 +27,7 @@ from palio.model.events import is_system_name
 from palio.model.filters import Conjunction, Filter, checked_filter
 from palio.model.limits import Effort
 from palio.model.merging import merged
+from palio.model.patterns import Pattern
 from palio.model.values import NO_VALUES, Bindings
 
 
@@ -182,3 +183,27 @@ def _may_meet(
         elif all(effort.compare(offer, domain) and offer.disjoint(domain) for offer in offers):
             return False
     return True
+
+
+def covers_subscription(
+    general: Filter | Pattern, specific: Filter | Pattern, effort: Effort | None = None
+) -> bool:
+    """Return whether a filter covers another one, or a pattern another of the same length,
+    position by position (siena 3.3); neither covers one of the other kind.
+
+    >>> import palio
+    >>> covers_subscription(palio.parse("a > 1"), palio.parse("a > 5 THEN a > 9"))
+    False
+    """
+    effort = effort or Effort()
+    if isinstance(general, Filter):
+        return isinstance(specific, Filter) and covers(general, specific, effort=effort)
+    if not isinstance(specific, Pattern) or len(general.steps) != len(specific.steps):
+        return False
+    is_in_time = general.within is None or (
+        specific.within is not None and specific.within <= general.within
+    )
+    return is_in_time and all(
+        covers(wide, narrow, effort=effort)
+        for wide, narrow in zip(general.steps, specific.steps, strict=True)
+    )

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
+from palio.engine import np, npt, pa
 from palio.model.events import RowMask, to_batches
-from palio.model.parcels import ONE_ROW, Parcel, event_bytes
+from palio.model.parcels import Parcel, event_bytes
+from palio.model.shapes import Shape
 
 
 class RowParcel(Parcel):
@@ -38,6 +36,7 @@ class RowParcel(Parcel):
         seqs: Sequence[int] | None = None,
         source: str | None = None,
         epoch: int = 0,
+        shape: Shape | None = None,
     ) -> None:
         self.publisher = publisher
         self.values = None
@@ -48,6 +47,8 @@ class RowParcel(Parcel):
         self.nbytes = self.held_bytes = sum(map(event_bytes, self._rows))
         self.source = source
         self.epoch = epoch
+        if shape is not None:
+            self.shape = shape
 
     @property
     def event(self) -> dict[str, Any] | None:
@@ -82,17 +83,21 @@ class RowParcel(Parcel):
 
     def select(self, mask: RowMask) -> RowParcel:
         """The events of some rows; this very parcel if that is all of them."""
-        if mask is ONE_ROW or mask.all():
-            return self
-        chosen = np.flatnonzero(mask).tolist()
-        return self._like([self._rows[row] for row in chosen], [self._seqs[row] for row in chosen])
+        return self if mask.all() else self.take(np.flatnonzero(mask))
+
+    def take(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> RowParcel:
+        """The events of some rows."""
+        return self._like([self._rows[row] for row in rows], [self._seqs[row] for row in rows])
 
     def replace(self, rows: Iterable[Mapping[str, Any]]) -> RowParcel:
         """Other events under the same numbers."""
         return self._like(rows, self._seqs)
 
     def _like(self, rows: Iterable[Mapping[str, Any]], seqs: Sequence[int]) -> RowParcel:
-        return RowParcel(self.publisher, rows, seqs=seqs, source=self.source, epoch=self.epoch)
+        shape = getattr(self, "shape", None)  # only events that came as values have one
+        return RowParcel(
+            self.publisher, rows, seqs=seqs, source=self.source, epoch=self.epoch, shape=shape
+        )
 
     def __repr__(self) -> str:
         return f"RowParcel({self.publisher!r}, {self._seqs})"

@@ -16,6 +16,7 @@ from palio.language.parsing import parse
 from palio.model.filters import Filter
 from palio.model.limits import Effort
 from palio.model.patterns import Pattern
+from palio.model.relations import covers_subscription
 from palio.node.consumers import Consumers
 from palio.node.core import Core
 from palio.node.limits import CANCEL_SLICE, MAX_CANCELS
@@ -24,7 +25,6 @@ from palio.protocol.failures import failure
 from palio.protocol.messages import Answer, Cancel, Ended, Failure
 from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.patterns.messages import UnsubscribePattern
-from palio.routing.patterns.subscriptions import covers_subscription
 
 _VISIT: Final = 64
 """The cost of visiting one alternative of a subscription, counted in comparisons."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from palio.errors import IllegalMessage
+from palio.model.masks import pack_mask
 from palio.node.authority import publishable
 from palio.node.core import Core
 from palio.node.limits import AHEAD_US, SHOWN_CHARS
@@ -16,7 +17,7 @@ from palio.node.loss_markers import LossMarker
 from palio.node.sessions import Neighbour
 from palio.node.streams import UNREAD, without
 from palio.protocol.legal_parcels import check_numbered
-from palio.protocol.messages import Carry, EntriesStored, Parcel, pack_mask
+from palio.protocol.messages import Carry, EntriesStored, Parcel
 
 
 class Carrying:

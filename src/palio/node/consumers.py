@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from palio.errors import SubscriptionEnded
+from palio.model.masks import unpack_mask
 from palio.node.authority import receivable
 from palio.node.core import Callbacks, Core
 from palio.node.dead_letters import dead_letter, letters_of
@@ -28,7 +29,7 @@ from palio.node.operations import Delivery
 from palio.node.sessions import Durable, Session, SessionConsumer
 from palio.protocol.failures import failure
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Acknowledge, Blocked, Deliver, Ended, Nack, Parcel, unpack_mask
+from palio.protocol.messages import Acknowledge, Blocked, Deliver, Ended, Nack, Parcel
 
 BURY_AGAIN_S: Final = 1.0
 """The time until an event is tried again whose dead letter the disk refused: that of the disk."""

@@ -15,6 +15,7 @@ import numpy as np
 from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher, RowMask
 from palio.model.filters import FALSE, Filter
+from palio.model.masks import pack_mask
 from palio.node.claims import claim_of
 from palio.node.cluster_state import ClusterState
 from palio.node.dead_letters import DEAD_LETTER
@@ -26,7 +27,7 @@ from palio.node.interests import Interests, filter_of
 from palio.node.limits import MAX_BOOKMARKS_BYTES, MAX_OWN_BOOKMARKS_BYTES
 from palio.node.operations import Action, Claim, PutSubscription
 from palio.node.sessions import Durable
-from palio.protocol.messages import ClaimNumbers, Fact, Parcel, SessionEpoch, pack_mask
+from palio.protocol.messages import ClaimNumbers, Fact, Parcel, SessionEpoch
 
 NO_DISK: Final = "this broker has no disk; set broker.data_dir (--data) to make it so"
 

@@ -28,6 +28,7 @@ from palio.matching.protocol import Matcher, RowMask
 from palio.model.constraints import Constraint
 from palio.model.events import TIME
 from palio.model.filters import TRUE, Conjunction, Filter
+from palio.model.masks import pack_mask, unpack_mask
 from palio.model.operators import Op
 from palio.model.parcels import Parcel
 from palio.node.durable import DurableEvents
@@ -36,7 +37,7 @@ from palio.node.interests import Interests, filter_of
 from palio.node.limits import MAX_HISTORY
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import Action, Claim, Place, Put, PutSubscription
-from palio.protocol.messages import Carry, Share, pack_mask, unpack_mask
+from palio.protocol.messages import Carry, Share
 from palio.routing.protocol import routed
 
 HISTORY_OWNER: Final = "$history"

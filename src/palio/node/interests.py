@@ -13,7 +13,8 @@ from palio.errors import InvalidInput, LimitExceeded
 from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher, RowMask
 from palio.model.filters import TRUE, Filter
-from palio.model.parcels import ONE_ROW, Parcel
+from palio.model.masks import ONE_ROW
+from palio.model.parcels import Parcel
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import Claim
 from palio.routing.protocol import routed

@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from palio.model.events import SEQ, TIME, TIMESTAMP
-from palio.model.parcels import Parcel, Shape
+from palio.model.events import SEQ, TIME, timestamp_type
+from palio.model.parcels import Parcel
+from palio.model.shapes import Shape
 from palio.node.effects import ANYBODY, Heading
 from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.protocol.messages import Deliver, Gap, Gaps
@@ -25,17 +26,17 @@ _EVENTS: Final = "$events"
 
 _FIELDS: Final[list[pa.Field[Any]]] = [
     pa.field(SEQ, pa.int64()),
-    pa.field(TIME, TIMESTAMP),
+    pa.field(TIME, timestamp_type()),
     pa.field(_PUBLISHER, pa.utf8()),
     pa.field(_FIRST, pa.int64()),
     pa.field(_LAST, pa.int64()),
     pa.field(_EVENTS, pa.int64()),
 ]
 
-_SHAPE: Final = Shape(pa.schema(_FIELDS))
+_SHAPE: Final = Shape.of(pa.schema(_FIELDS))
 
 _NO_EVENTS: Final = pa.RecordBatch.from_arrays(  # of lists of values Arrow asks pandas
-    [pa.nulls(0, pa.int64()), pa.nulls(0, TIMESTAMP)], names=[SEQ, TIME]
+    [pa.nulls(0, pa.int64()), pa.nulls(0, timestamp_type())], names=[SEQ, TIME]
 )
 
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)

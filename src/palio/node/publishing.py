@@ -22,7 +22,9 @@ from palio.errors import (
 from palio.matching.protocol import RowMask
 from palio.model.events import DEDUP_ID, check_times, conform, refuse_system_names
 from palio.model.limits import check_limit
-from palio.model.parcels import Shape, runs, worth_copying
+from palio.model.masks import pack_mask, unpack_mask
+from palio.model.parcels import runs, worth_copying
+from palio.model.shapes import Shape
 from palio.node.authority import NO_LIMITS, publishable, receivable
 from palio.node.carrying import Carrying
 from palio.node.core import Callbacks, Core
@@ -49,8 +51,6 @@ from palio.protocol.messages import (
     Publish,
     Refused,
     StoredAt,
-    pack_mask,
-    unpack_mask,
 )
 from palio.protocol.published_ids import PublishedIds
 from palio.routing.protocol import Destined, Peer, matched_keys
@@ -133,9 +133,9 @@ class Publishing:
                     parcel = _only_advertised(session, parcel, advertised, refused)
             if DEDUP_ID in parcel.shape.names and not self._is_retransmit(message, parcel):
                 ids = self._ids.keys(session.owner, parcel.batch.column(DEDUP_ID).to_pylist())
-                mask = self._ids.first_time(ids)
-                ids = list(compress(ids, mask))
-                parcel = parcel.select(mask)
+                is_new = self._ids.first_time(ids)
+                ids = list(compress(ids, is_new))
+                parcel = parcel.take(list(compress(range(len(parcel)), is_new)))
             if message.durable and core.durability.events.is_ready:
                 matches = self._durable_matches(parcel)
             is_held = self._must_wait(endpoint)
@@ -466,7 +466,9 @@ def _refuse_others(
 ) -> Parcel:
     """Select the events of a mask; add refusals of the others to `refused`."""
     reason = failure(error)
-    refused += [Refused(first, last, reason) for first, last in runs(parcel.numbers[~mask])]
+    refused += [
+        Refused(first, last, reason) for first, last in runs(parcel.numbers[~mask].tolist())
+    ]
     return parcel.select(mask)
 
 

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import NamedTuple
 
+from palio.model.masks import unpack_mask
 from palio.model.parcels import Parcel
 from palio.node.authority import Principal, receivable
 from palio.node.core import Core
 from palio.node.limits import HELD_AT_ONCE, MAX_PARTED
 from palio.node.sessions import Neighbour
 from palio.protocol.limits import MAX_DETOUR
-from palio.protocol.messages import Detour, Forward, unpack_mask
+from palio.protocol.messages import Detour, Forward
 from palio.routing.protocol import Peer
 
 

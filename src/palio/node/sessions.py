@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 import msgspec
 
 from palio.model.filters import Filter
+from palio.model.masks import unpack_mask
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.node.authority import Principal
@@ -36,7 +37,6 @@ from palio.protocol.messages import (
     Route,
     StoredAt,
     StreamAck,
-    unpack_mask,
 )
 from palio.protocol.portions import weight
 from palio.protocol.streams import EVENTS, Stream, size_of

@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from palio.matching.protocol import RowMask
+from palio.model.masks import pack_mask, unpack_mask
 from palio.node.effects import ANYBODY, Heading, Store
 from palio.node.log import Log
 from palio.node.loss_markers import LossMarker
@@ -28,14 +29,7 @@ from palio.node.operations import Action, Damaged, Impossible, Release, Transmit
 from palio.node.parcel_cache import ParcelCache
 from palio.node.queues import HomeStream, OffsetQueue, Outgoing, Queues, T
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import (
-    Carry,
-    EntriesStored,
-    Parcel,
-    Share,
-    pack_mask,
-    unpack_mask,
-)
+from palio.protocol.messages import Carry, EntriesStored, Parcel, Share
 
 RETRANSMIT_S: Final = 1.0
 """Seconds after which an origin retransmits entries without an ack: several times the time to cross

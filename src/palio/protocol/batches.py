@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, TypeAlias, TypeGuard, TypeVar
 
-import pyarrow as pa
 from msgspec.structs import replace
 
+from palio.engine import pa
 from palio.errors import LimitExceeded
 from palio.model.events import STAMP_BYTES
 from palio.model.limits import MAX_EVENT_TEXT_BYTES, MAX_LONE_BYTES
 from palio.model.parcels import Parcel
-from palio.model.untrusted import text_bytes
 from palio.protocol.limits import (
     MAX_BATCH_BYTES,
     MAX_BATCH_CELLS,
@@ -25,7 +24,7 @@ from palio.protocol.limits import (
     MAX_CHUNK_ROWS,
     MAX_FRAME_BYTES,
 )
-from palio.protocol.messages import Forward, Message, Publish, pack_mask, unpack_mask
+from palio.protocol.messages import Forward, Message, Publish
 
 PART_BYTES: Final = MAX_FRAME_BYTES // 4
 """A larger batch is sent in parts, so that one message does not fill a frame."""
@@ -56,15 +55,23 @@ def check_texts(parcel: Parcel) -> None:
 
     >>> check_texts(Parcel("p", pa.record_batch({"x": ["a"], "y": [b"b"]})))
     """
-    small = MAX_EVENT_TEXT_BYTES if parcel.values is None else MAX_LONE_BYTES
-    if parcel.nbytes > small:
-        _check(
-            "an event's texts in bytes",
-            "MAX_EVENT_TEXT_BYTES",
-            MAX_EVENT_TEXT_BYTES,
-            int(text_bytes(parcel.batch).max(initial=0)),
-            "publish where they are, or leave some out",
-        )
+    values = parcel.values
+    if parcel.nbytes <= (MAX_EVENT_TEXT_BYTES if values is None else MAX_LONE_BYTES):
+        return
+    if values is None:
+        from palio.model.untrusted import text_bytes
+
+        nbytes = int(text_bytes(parcel.batch).max(initial=0))
+    else:
+        texts = [value.encode() if isinstance(value, str) else value for value in values]
+        nbytes = sum(len(text) for text in texts if isinstance(text, bytes))
+    _check(
+        "an event's texts in bytes",
+        "MAX_EVENT_TEXT_BYTES",
+        MAX_EVENT_TEXT_BYTES,
+        nbytes,
+        "publish where they are, or leave some out",
+    )
 
 
 def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -143,5 +150,7 @@ def part_of(message: _Divisible, first: int, end: int) -> _Divisible:
         return replace(message, parcel=parcel, first_seq=message.first_seq + first)
     rows = message.rows
     if rows is not None:
+        from palio.model.masks import pack_mask, unpack_mask
+
         rows = pack_mask(unpack_mask(rows, len(message.parcel))[first:end])
     return replace(message, parcel=parcel, rows=rows)

@@ -13,6 +13,7 @@ for a while; events that both brokers deliver reach the application once.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from itertools import compress
 from typing import Any, Final
 
 import msgspec
@@ -42,8 +43,6 @@ from palio.protocol.messages import (
     StoredAt,
     Subscribe,
     Withdrawn,
-    pack_mask,
-    unpack_mask,
 )
 from palio.protocol.publications import Publications, Receipt
 from palio.protocol.requests import DONE, Table
@@ -324,6 +323,21 @@ class ClientCore:
             self._application.redirected(message.urls)
 
 
+def rows_of(message: Deliver) -> Sequence[int]:
+    """Return the rows of a delivery that are for this client.
+
+    >>> from palio.model.row_parcels import RowParcel
+    >>> rows_of(Deliver(RowParcel("p", [{"x": 1}, {"x": 2}])))
+    range(0, 2)
+    """
+    if message.rows is None:
+        return range(len(message.parcel))
+    from palio.model.masks import unpack_mask
+
+    rows: list[int] = unpack_mask(message.rows, len(message.parcel)).nonzero()[0].tolist()
+    return rows
+
+
 class Crossing:
     """Remember the events received since a move began, to deliver those on both paths once."""
 
@@ -336,13 +350,18 @@ class Crossing:
         """Return the events of a message that are new under its key, if any, and remember them.
         The client matches them itself, as the brokers may have different subscriptions in force.
         """
-        parcel, numbers = message.parcel, message.parcel.numbers
+        parcel = message.parcel
         line = f"{message.key}\n{parcel.publisher}"
-        fresh = unpack_mask(message.rows, len(parcel)) & self._seen.fresh(line, numbers)
-        if not fresh.any():
+        rows = rows_of(message)
+        numbers = [parcel.seqs[row] for row in rows] if message.rows else parcel.seqs
+        is_new = self._seen.fresh(line, numbers)
+        if not any(is_new):
             return None
-        self._seen.add(line, numbers[fresh])
-        return msgspec.structs.replace(message, rows=pack_mask(fresh), subscriptions=None)
+        self._seen.add(line, list(compress(numbers, is_new)))
+        fresh = list(compress(rows, is_new))
+        if len(fresh) < len(parcel):
+            parcel = parcel.take(fresh)
+        return msgspec.structs.replace(message, parcel=parcel, rows=None, subscriptions=None)
 
     def is_found_first(self, message: Assembled) -> bool:
         """Return whether an occurrence is new under its key, and remember it."""

@@ -14,19 +14,17 @@ parsed. `docs/concepts/protocol.md` lists all checks.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
-import pyarrow as pa
 
 from palio.errors import InvalidInput, LimitExceeded
-from palio.model.events import SEQ, TIME, TIMESTAMP
-from palio.model.limits import MAX_ATTRIBUTES, check_limit
-from palio.model.parcels import Parcel, Shape
+from palio.model.limits import check_limit
+from palio.model.parcels import Parcel
+from palio.model.shapes import Shape
 from palio.multicast.datagrams import Datagram
 from palio.protocol.group_keys import SALT_BYTES, STREAM_BYTES, UNSHARED, Ciphers, GroupKey
-from palio.protocol.legal_parcels import batch_parcel, check_numbered, legal_shape, lone_parcel
+from palio.protocol.legal_parcels import batch_parcel, check_numbered
 from palio.protocol.limits import (
     DATAGRAM_MTU,
     MAX_COUNTS_BYTES,
@@ -35,7 +33,6 @@ from palio.protocol.limits import (
     MAX_NAME_BYTES,
     MAX_PIECES,
     MAX_SENDERS,
-    MAX_SHAPES,
     MAX_STREAMS,
     MIN_MTU,
     REPLAY_WINDOW,
@@ -44,6 +41,7 @@ from palio.protocol.limits import (
 from palio.protocol.messages import Number
 from palio.protocol.names import check_name
 from palio.protocol.pieces import Pieces
+from palio.protocol.plain import described, lone_parcel, shape_of
 
 __all__ = [
     "DROPS",
@@ -139,43 +137,6 @@ class _Piece(_Head, frozen=True, tag=3):
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Counts | _Lone | _Batch | _Piece).decode
 
-_Names: TypeAlias = Annotated[list[str], msgspec.Meta(max_length=1 + MAX_ATTRIBUTES)]
-"""The letters of a schema's types and the names of its attributes, without system columns."""
-
-_decode_names: Final = msgspec.msgpack.Decoder(_Names).decode
-
-_LETTERS: Final[dict[pa.DataType, str]] = {
-    pa.bool_(): "b",
-    pa.int64(): "i",
-    pa.float64(): "f",
-    pa.utf8(): "s",
-    pa.binary(): "y",
-    TIMESTAMP: "t",
-}
-_TYPES: Final = {letter: kind for kind, letter in _LETTERS.items()}
-_SYSTEM: Final[tuple[tuple[str, str], ...]] = ((SEQ, "i"), (TIME, "t"))
-_STAMPED: Final = "$"
-"""The last letter of a schema that ends with the system columns."""
-
-
-@lru_cache(maxsize=MAX_SHAPES)
-def _described(shape: Shape) -> bytes:
-    """Encode a schema: a letter for each type, and the names."""
-    names = list(shape.names)
-    letters = "".join([_LETTERS[kind] for kind in shape.schema.types])
-    if tuple(zip(names[-2:], letters[-2:], strict=True)) == _SYSTEM:
-        del names[-2:]
-        letters = letters[:-2] + _STAMPED
-    return _encode([letters, *names])
-
-
-def _shape_of(described: bytes) -> Shape:
-    letters, *names = _decode_names(described)
-    fields = list(zip(names, letters.removesuffix(_STAMPED), strict=True))
-    if letters.endswith(_STAMPED):
-        fields += _SYSTEM
-    return legal_shape(pa.schema([(name, _TYPES[letter]) for name, letter in fields]))
-
 
 # --- sealing ---
 
@@ -183,11 +144,11 @@ def _shape_of(described: bytes) -> Shape:
 def fits(parcel: Parcel, most: int = _MOST_BYTES) -> bool:
     """Return whether events take at most `most` bytes, and fit a datagram of any group.
 
-    >>> lone = Parcel.of("", pa.record_batch({"text": ["a" * 1_000]})).stamped("p", 1, 1)
+    >>> lone = Parcel.lone("", Shape(("text",), (str,)), ("a" * 1_000,)).stamped("p", 1, 1)
     >>> fits(lone), fits(lone, most=1_000)
     (True, False)
     """
-    most = min(most, _MOST_BYTES) - len(_described(parcel.shape))
+    most = min(most, _MOST_BYTES) - len(described(parcel.shape))
     values = parcel.values
     if values is None:
         return bool(parcel.payload.size <= most)
@@ -250,7 +211,7 @@ class Sealer:
         source, incarnation, plan, group, number, counts, parcel, durable = datagram
         if parcel is None:
             return _encode(_Counts(source, incarnation, plan, group, number, counts, durable))
-        shape = _described(parcel.shape)
+        shape = described(parcel.shape)
         of = source, incarnation, plan, group, number, counts, durable, parcel.publisher, shape
         if parcel.values is not None:
             return _encode(_Lone(*of, parcel.values))
@@ -453,14 +414,14 @@ class Opener:
         flow = message.source, message.incarnation, message.plan, message.group, message.number
         return Datagram(*flow, message.counts, parcel, message.durable)
 
-    def _shape(self, described: bytes) -> Shape:
-        shape = self._shapes.get(described)
+    def _shape(self, description: bytes) -> Shape:
+        shape = self._shapes.get(description)
         if shape is None:
-            shape = _shape_of(described)
-            nbytes = len(described) + _FIELD_BYTES * len(shape.names)
+            shape = shape_of(description)
+            nbytes = len(description) + _FIELD_BYTES * len(shape.names)
             if self._shapes_bytes + nbytes > SHAPES_BYTES:
                 self._shapes.clear()
                 self._shapes_bytes = 0
-            self._shapes[described] = shape
+            self._shapes[description] = shape
             self._shapes_bytes += nbytes
         return shape

@@ -6,13 +6,10 @@ as fresh: a duplicate is better than a loss.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
-from palio.model.events import RowMask
-from palio.model.parcels import ONE_ROW, runs
+from palio.model.parcels import runs
 from palio.protocol.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
 
 BLOCK: Final = 1 << 12
@@ -35,17 +32,12 @@ def _range(first: int, last: int) -> int:
     return ((1 << last - first + 1) - 1) << first % BLOCK
 
 
-def _unpacked(bits: int, count: int) -> RowMask:
-    packed = np.frombuffer(bits.to_bytes((count + 7) // 8, "little"), np.uint8)
-    return np.unpackbits(packed, count=count, bitorder="little").astype(np.bool_)
-
-
 class DedupWindow:
     """Numbers of durable events, by publisher.
 
     >>> seen = DedupWindow()
-    >>> seen.add("p", np.array([1, 2, 5]))
-    >>> seen.fresh("p", np.array([2, 3, 5, 6])).tolist()
+    >>> seen.add("p", [1, 2, 5])
+    >>> seen.fresh("p", [2, 3, 5, 6])
     [False, True, False, True]
     """
 
@@ -53,24 +45,17 @@ class DedupWindow:
         self._blocks: dict[str, dict[int, int]] = {}
         """For each publisher and block, the received numbers as the bits of an integer."""
 
-    def fresh(self, publisher: str, numbers: npt.NDArray[np.int64]) -> RowMask:
-        """Return a mask of the ascending numbers that are new."""
+    def fresh(self, publisher: str, numbers: Sequence[int]) -> list[bool]:
+        """Return for each of some ascending numbers whether it is new."""
         blocks = self._blocks.get(publisher, {})
-        if len(numbers) == 1:
-            number = int(numbers[0])
-            is_fresh = not _common(blocks.get(number // BLOCK, 0), number, number)
-            return ONE_ROW if is_fresh else ~ONE_ROW
-        fresh = np.ones(len(numbers), np.bool_)
-        begin = 0
+        fresh: list[bool] = []
         for first, last in runs(numbers, BLOCK):
-            end = begin + last - first + 1
             seen = _common(blocks.get(first // BLOCK, 0), first, last)
-            if seen:
-                fresh[begin:end] = ~_unpacked(seen, end - begin)
-            begin = end
+            count = last - first + 1
+            fresh += [not seen >> place & 1 for place in range(count)] if seen else [True] * count
         return fresh
 
-    def add(self, publisher: str, numbers: npt.NDArray[np.int64]) -> None:
+    def add(self, publisher: str, numbers: Sequence[int]) -> None:
         """Remember ascending numbers."""
         blocks = self._blocks.pop(publisher, {})
         self._blocks[publisher] = blocks  # the most recently used publisher is last

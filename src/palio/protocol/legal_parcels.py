@@ -14,7 +14,8 @@ import pyarrow as pa
 from palio.errors import IllegalMessage, InvalidEvent, InvalidInput
 from palio.model.events import SEQ, TIME, check_times, conform
 from palio.model.ipc import SYSTEM_COLUMNS
-from palio.model.parcels import Parcel, Shape
+from palio.model.parcels import Parcel
+from palio.model.shapes import Shape
 from palio.model.untrusted import read_batch, read_schema, read_stream
 from palio.protocol.batches import check_chunk, check_texts
 from palio.protocol.limits import (
@@ -45,26 +46,14 @@ def legal_shape(schema: pa.Schema) -> Shape:
     columns = [empty[kind] for kind in types]
     if conform(pa.RecordBatch.from_arrays(columns, schema=schema)).schema != schema:
         raise ValueError(f"a shape with types that events cannot have: {schema}")
-    return Shape(schema)
-
-
-def lone_parcel(publisher: str, shape: Shape, values: Any) -> Parcel:
-    """Return a single event from its values, in the order of the shape; `ValueError` if they do not
-    fit the shape.
-
-    >>> lone_parcel("p", Shape(pa.schema([("x", pa.int64())])), [1]).event
-    {'x': 1}
-    """
-    if not isinstance(values, list) or not shape.fits(values):
-        raise ValueError("an event without its values, or with some of another type")
-    return Parcel.lone(publisher, shape, tuple(values))
+    return Shape.of(schema)
 
 
 def batch_parcel(publisher: str, shape: Shape, message: bytes) -> Parcel:
     """Return the events of an Arrow batch message; `ValueError` if it is invalid.
 
     >>> batch = pa.record_batch({"x": [1, 2]})
-    >>> len(batch_parcel("p", Shape(batch.schema), batch.serialize().to_pybytes()))
+    >>> len(batch_parcel("p", Shape.of(batch.schema), batch.serialize().to_pybytes()))
     2
     """
     batch = read_batch(message, shape.schema, _check_size)

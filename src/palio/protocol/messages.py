@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from palio.model.filters import Filter
-from palio.model.parcels import Parcel, pack_mask, unpack_mask
+from palio.model.parcels import Parcel
 from palio.model.printing import shown_without
 from palio.model.values import NO_VALUES
 from palio.multicast.limits import MAX_PACKED_CHARS, MAX_RANGES
@@ -108,8 +108,6 @@ __all__ = [
     "Welcome",
     "Withdraw",
     "Withdrawn",
-    "pack_mask",
-    "unpack_mask",
 ]
 
 
@@ -162,6 +160,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     it has no other path to the receiver."""
     parents: tuple[str, ...] = ()
     """The ancestors of a broker, on either side of a gateway."""
+    plain: bool = False
+    """True of a client without Arrow: all events are sent to it as plain values."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")

@@ -10,10 +10,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Final
 
-import numpy as np
-
 from palio.bounded import Bounded
-from palio.model.events import RowMask
 
 MAX_PUBLISHED_IDS: Final = 100_000
 """Ids that are remembered, some 10 MB; then the oldest go. At 100 events a second with an id, that
@@ -25,7 +22,7 @@ class PublishedIds:
 
     >>> ids = PublishedIds()
     >>> keys = ids.keys("ann", ["a", None, "b", "a"])
-    >>> ids.first_time(keys).tolist(), ids.first_time(keys).tolist()
+    >>> ids.first_time(keys), ids.first_time(keys)
     ([True, True, True, False], [False, True, False, False])
     """
 
@@ -39,14 +36,14 @@ class PublishedIds:
             for id in ids
         ]
 
-    def first_time(self, keys: Sequence[bytes | None]) -> RowMask:
-        """Select the events whose ids are new, which are known from now on."""
-        mask = np.ones(len(keys), np.bool_)
-        for row, key in enumerate(keys):
+    def first_time(self, keys: Sequence[bytes | None]) -> list[bool]:
+        """Return for each event whether its id is new, which is known from now on."""
+        fresh = []
+        for key in keys:
+            fresh.append(key is None or key not in self._known)
             if key is not None:
-                mask[row] = key not in self._known
                 self._known[key] = None
-        return mask
+        return fresh
 
     def forget(self, keys: Iterable[bytes | None]) -> None:
         """Take the events again: they were refused."""

@@ -16,16 +16,12 @@ acknowledged after it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Final, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
+from typing import Final
 
 from palio.protocol.dedup_window import DedupWindow
 from palio.protocol.messages import Acknowledge, Nack
-
-Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Entry:
@@ -46,7 +42,7 @@ class Entry:
     )
 
     def __init__(
-        self, number: int, publisher: str, seqs: Numbers, attempt: int, *, is_part: bool
+        self, number: int, publisher: str, seqs: Sequence[int], attempt: int, *, is_part: bool
     ) -> None:
         self.number = number
         """The entry to ack; 0 if it is of a session that is lost."""
@@ -57,7 +53,7 @@ class Entry:
         self.is_part = is_part
         """True if other events of the broker's entry are delivered apart: it is acknowledged by the
         numbers of its events."""
-        self.fresh: npt.NDArray[np.bool_]
+        self.fresh: list[bool]
         """The events that are to be handled; the others came before."""
         self.open = 0
         """The events that are not handled, and the earlier entries that it waits for."""
@@ -117,7 +113,7 @@ class Receipts:
 
     >>> reports = []
     >>> receipts = Receipts(reports.append, key=1)
-    >>> one, two = (receipts.came(entry, "p", np.array([entry])) for entry in (7, 8))
+    >>> one, two = (receipts.came(entry, "p", [entry]) for entry in (7, 8))
     >>> one, two = receipts.expect(one, 1), receipts.expect(two, 1)
     >>> receipts.make(two).give()  # the older one is still open
     >>> receipts.make(one).give()
@@ -147,7 +143,7 @@ class Receipts:
         self,
         number: int,
         publisher: str,
-        seqs: Numbers,
+        seqs: Sequence[int],
         attempt: int = 1,
         *,
         is_part: bool = False,
@@ -160,13 +156,13 @@ class Receipts:
         entry.in_order = number > self._last
         self._last = max(self._last, number)
         if self._awaited:
-            first_copies = [self._awaited.get((publisher, seq)) for seq in seqs.tolist()]
+            first_copies = [self._awaited.get((publisher, seq)) for seq in seqs]
             for first in dict.fromkeys(each for each in first_copies if each is not None):
                 first.behind.append(entry)
                 entry.open += 1
-        if not entry.fresh.all():
+        if not all(entry.fresh):
             self._came_again(entry)
-        self._came.add(publisher, seqs[entry.fresh])
+        self._came.add(publisher, list(compress(seqs, entry.fresh)))
         return entry
 
     def _came_again(self, entry: Entry) -> None:
@@ -177,7 +173,11 @@ class Receipts:
             if first.number != entry.number or not first.open:
                 continue
             if entry.attempt > first.attempt:
-                entry.fresh |= np.isin(entry.seqs, first.seqs)
+                again = set(first.seqs)
+                entry.fresh = [
+                    is_fresh or seq in again
+                    for seq, is_fresh in zip(entry.seqs, entry.fresh, strict=True)
+                ]
             else:
                 first.behind.append(entry)
                 entry.open += 1
@@ -235,7 +235,7 @@ class Receipts:
         for entry in (*self._entries, *self._again):
             entry.number = 0
             if entry.open:
-                open_seqs = set(entry.seqs.tolist()).difference(entry.done, entry.rejected)
+                open_seqs = set(entry.seqs).difference(entry.done, entry.rejected)
                 self._awaited.update(((entry.publisher, seq), entry) for seq in open_seqs)
         self._entries.clear()
         self._again.clear()
@@ -244,7 +244,7 @@ class Receipts:
     def closed(self, entry: Entry) -> None:
         """Ack an entry: all up to it if none before it is open."""
         if self._awaited:
-            for seq in entry.seqs.tolist():
+            for seq in entry.seqs:
                 if self._awaited.get((entry.publisher, seq)) is entry:
                     del self._awaited[entry.publisher, seq]
         for each in entry.behind:
@@ -278,7 +278,7 @@ class Receipts:
         if not entry.rejected and not entry.is_part:
             self._ack_some(entry, ())
         else:
-            handled = tuple(seq for seq in entry.seqs.tolist() if seq not in entry.rejected)
+            handled = tuple(seq for seq in entry.seqs if seq not in entry.rejected)
             if handled:
                 self._ack_some(entry, handled)
 

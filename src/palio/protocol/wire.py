@@ -2,14 +2,15 @@
 
 | kind | body |
 |---|---|
-| 0 shape | `u32 number` and an Arrow schema message, which has this number from now on |
+| 0 shape | `u32 number` and a description (`plain.described`), which has this number from now on |
 | 1 control | a message in msgpack |
 | 2 events | `u32 length` of a message in msgpack, the message, and an Arrow batch message |
 
 A schema is sent once a connection and referred to by its number. A single event is sent as its
-values within a control message: a batch of one costs ten times as much. Routers' filters are sent
-as their canonical text. One that does not parse, as it is of a newer grammar, counts as TRUE: then
-too many events are sent, and none is lost.
+values within a control message: a batch of one costs ten times as much. So are all events to an end
+that has no Arrow (`Hello.plain`). Routers' filters are sent as their canonical text.
+One that does not parse, as it is of a newer grammar, counts as TRUE: then too many events are sent,
+and none is lost.
 
 The checksum covers kind, length and body, so a damaged frame is detected before it is decoded.
 TCP's own check misses one damaged segment in 65,536, and a proxy between two brokers may check
@@ -25,21 +26,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import structs
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from palio.errors import DamagedFrame, IllegalMessage, InvalidInput
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.advertisements import Advertisement, UnreadAdvertisement
 from palio.model.filters import Filter, UnreadFilter
-from palio.model.parcels import Shape
+from palio.model.shapes import Shape
 from palio.model.values import checked
-from palio.protocol.legal_parcels import batch_parcel, lone_parcel, read_shape
 from palio.protocol.limits import (
     MAX_FRAME_BYTES,
     MAX_SHAPES,
     PORTION_BYTES,
 )
 from palio.protocol.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
+from palio.protocol.plain import described, lone_parcel, row_parcel, shape_of
 
 HEAD: Final = struct.Struct("<IBI")
 _LOW: Final = (1 << 32) - 1
@@ -62,6 +64,8 @@ class Encoder:
     """
 
     def __init__(self, max_shapes: int = MAX_SHAPES) -> None:
+        self.plain = False
+        """True if the other end has no Arrow: all events are sent as values."""
         self._shapes: dict[Shape, int] = {}
         self._number = 0  # of the shape of the events being encoded: `_hook` writes it
         self._max_shapes = max_shapes
@@ -71,11 +75,13 @@ class Encoder:
         """Return buffers to write in sequence: a frame, or two if the shape is new."""
         if not isinstance(message, _WITH_EVENTS):
             return [self._control(message)]
+        if self.plain and isinstance(message, Deliver):
+            message = _selected(message)
         parcel = message.parcel
         number = self._shapes.get(parcel.shape)
         buffers = [] if number is not None else self._described(parcel.shape)
         self._number = self._shapes[parcel.shape] if number is None else number
-        if parcel.values is not None:
+        if parcel.values is not None or self.plain:
             return [*buffers, self._control(message)]
         head = self._msgpack.encode(message)
         payload = parcel.payload
@@ -90,14 +96,15 @@ class Encoder:
         if len(self._shapes) >= self._max_shapes:
             self._shapes.clear()
         number = self._shapes[shape] = len(self._shapes)
-        described = shape.schema.serialize()
-        return [framed(SHAPE, _NUMBER.pack(number), described), described]
+        return [framed(SHAPE, _NUMBER.pack(number) + described(shape))]
 
     def _hook(self, value: object) -> object:
         if isinstance(value, Parcel):
             number = self._number
             if value.values is not None:
                 return [value.publisher, number, value.values]
+            if self.plain:
+                return [value.publisher, number, *value.value_rows]
             return [value.publisher, number]
         if isinstance(value, Filter | Advertisement):
             return str(value)
@@ -107,6 +114,16 @@ class Encoder:
             return checked(value)  # a subclass of a legal type, as of numpy
         except InvalidInput:
             raise TypeError(f"{type(value).__name__} does not travel") from None
+
+
+def _selected(message: Deliver) -> Deliver:
+    """Leave out the rows that are for others: an end without Arrow need not read masks."""
+    if message.rows is None:
+        return message
+    from palio.model.masks import unpack_mask
+
+    parcel = message.parcel.select(unpack_mask(message.rows, len(message.parcel)))
+    return structs.replace(message, parcel=parcel, rows=None)
 
 
 def framed(kind: int, start: bytes, payload: Any = None) -> bytes:
@@ -145,9 +162,11 @@ class Decoder:
         max_frame: int = MAX_FRAME_BYTES,
         max_control: int = MAX_FRAME_BYTES,
         max_shapes: int = MAX_SHAPES,
+        plain: bool = False,
     ) -> None:
+        self._plain = plain  # several events may come as values, which are larger than columns
         self.sender = sender
-        self.max_frame = max_frame
+        self.max_frame = 2 * max_frame if plain else max_frame
         self.max_control = max_control
         """The most bytes of a frame without a batch of events."""
         self.announced = 0
@@ -235,7 +254,7 @@ class Decoder:
             raise self._illegal(f"shape {number}; {self._max_shapes} is the most (MAX_SHAPES)")
         if number == 0:
             self._shapes.clear()
-        self._shapes[number] = read_shape(body[_NUMBER.size :])
+        self._shapes[number] = shape_of(body[_NUMBER.size :])
 
     def _events(self, body: memoryview) -> Message:
         (size,) = _NUMBER.unpack_from(body)
@@ -276,14 +295,18 @@ class Decoder:
         except InvalidInput:
             return UnreadFilter(text) if kind is Filter else UnreadAdvertisement(text)
 
-    def _parcel(self, publisher: Any, number: Any, values: Any = None) -> Parcel:
+    def _parcel(self, publisher: Any, number: Any, *rows: Any) -> Parcel:
         shape = self._shapes.get(number) if isinstance(number, int) else None
         if shape is None or not isinstance(publisher, str):
             raise ValueError(f"events of shape {number!r}, which was never described")
         if self._payload is None:
-            return lone_parcel(publisher, shape, values)
-        if values is not None:
+            if self._plain and len(rows) != 1:
+                return row_parcel(publisher, shape, rows)
+            return lone_parcel(publisher, shape, rows[0] if len(rows) == 1 else None)
+        if rows:
             raise ValueError("events both as values and as a batch")
+        from palio.protocol.legal_parcels import batch_parcel
+
         return batch_parcel(publisher, shape, self._payload)
 
     def _too_long(self, size: int) -> IllegalMessage:

@@ -24,7 +24,7 @@ from palio.errors import InvalidInput, LimitExceeded
 from palio.model.events import RowMask
 from palio.model.filters import TRUE, Filter, UnreadFilter
 from palio.model.limits import MAX_COMPARISONS, Effort
-from palio.model.parcels import ONE_ROW
+from palio.model.masks import ONE_ROW
 from palio.model.relations import overlaps
 from palio.model.values import NO_VALUES, Bindings
 from palio.routing.forwarding import Aim, FilterDelta, Forwarding

@@ -19,7 +19,8 @@ from palio.errors import IllegalMessage
 from palio.matching.protocol import Matcher, RowMask
 from palio.model.constraints import COMPARISONS
 from palio.model.filters import Filter
-from palio.model.parcels import ONE_ROW, Parcel
+from palio.model.masks import ONE_ROW
+from palio.model.parcels import Parcel
 from palio.model.values import Bindings
 from palio.routing.messages import Control
 from palio.routing.reference_selector import ReferenceSelector

@@ -15,7 +15,8 @@ import numpy as np
 
 from palio.matching.protocol import RowMask
 from palio.model.filters import Filter
-from palio.model.parcels import ONE_ROW, Parcel
+from palio.model.masks import ONE_ROW
+from palio.model.parcels import Parcel
 from palio.model.values import Bindings, coordinate, kind_of
 from palio.routing.normalized import NormalizedFilter, Point, Test, form_of
 from palio.routing.parameters import bound

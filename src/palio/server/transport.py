@@ -379,6 +379,7 @@ class Connection(asyncio.Protocol):
             self.is_broker = message.role == "broker"
             if not self.is_broker:
                 self._decoder.max_control = MAX_REQUEST_BYTES
+                self._encoder.plain = message.plain
         elif isinstance(message, Welcome):
             self.peer = message.name
             self._greeted()

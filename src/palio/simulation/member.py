@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from math import inf
+from operator import not_
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -15,6 +17,7 @@ import msgspec
 from palio.errors import IllegalMessage, PalioError, Unreachable
 from palio.matching.protocol import RowMask
 from palio.model.events import rows, to_batches
+from palio.model.masks import unpack_mask
 from palio.protocol.client import Application, ClientCore
 from palio.protocol.client_session import ClientSession, Connector
 from palio.protocol.limits import CROSSING_S, PROTOCOL_VERSION
@@ -34,7 +37,6 @@ from palio.protocol.messages import (
     Subscribe,
     Unsubscribe,
     Update,
-    unpack_mask,
 )
 from palio.protocol.receipts import Receipts
 from palio.protocol.requests import Outcome, Request
@@ -448,11 +450,11 @@ class Member(SimulatedClient):
         if not message.entry:
             self.record(message, mask)
             return
-        numbers = parcel.numbers[mask]
+        numbers = parcel.numbers[mask].tolist()
         entry = receipts.came(
             message.entry, parcel.publisher, numbers, message.attempt, is_part=message.part
         )
-        self.note_duplicates(message, numbers[~entry.fresh].tolist())
+        self.note_duplicates(message, list(compress(numbers, map(not_, entry.fresh))))
         mask = mask.copy()
         mask[mask] = entry.fresh
         self.record(message, mask)

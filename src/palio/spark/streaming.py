@@ -38,8 +38,9 @@ from pyspark.sql.streaming.datasource import (
 
 from palio.errors import InvalidInput, PalioError, Unreachable
 from palio.model.events import PUBLISHER, SEQ, TIME
+from palio.model.masks import unpack_mask
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Deliver, Gaps, Query, Subscribe, unpack_mask
+from palio.protocol.messages import Deliver, Gaps, Query, Subscribe
 from palio.protocol.names import check_name
 from palio.spark.attributes import arrow_schema, reshaped
 from palio.spark.connection import Connection

@@ -10,7 +10,7 @@ from palio.language.parsing import parse, parse_filter, read_advertisement
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Occurrence, Pattern
-from palio.model.relations import covers
+from palio.model.relations import covers, covers_subscription
 from palio.model.row_parcels import RowParcel
 from palio.model.values import NO_VALUES, Bindings, Value
 from palio.routing.messages import (
@@ -35,7 +35,6 @@ from palio.routing.patterns.messages import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from palio.routing.patterns.subscriptions import covers_subscription
 from palio.routing.protocol import Peer
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from palio.errors import JournalDamaged
 from palio.model.events import stamped, to_batches
-from palio.model.parcels import Parcel, Shape
+from palio.model.parcels import Parcel
+from palio.model.shapes import Shape
 from palio.node.effects import Heading
 from palio.node.loss_markers import LossMarker
 from palio.server.counters import JournalCounters
@@ -23,7 +24,7 @@ from palio.server.journal.reading import JournalReader
 from palio.server.journal.scribe import Scribe
 from tests.server.helpers import flip, parcel, put
 
-PAIR: Final = Shape(pa.record_batch({"x": [1], "s": ["a"]}).schema)
+PAIR: Final = Shape.of(pa.record_batch({"x": [1], "s": ["a"]}).schema)
 
 ROOT: Final = Path(__file__).parents[3]
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import msgspec
 
 from palio.model.patterns import place_of
+from palio.model.relations import covers_subscription
 from palio.routing.patterns.assembly import Assembly, follows, is_occurrence
 from palio.routing.patterns.legal import FromProvider, bound, check_room, check_turn
 from palio.routing.patterns.messages import (
@@ -45,7 +46,6 @@ from palio.routing.patterns.reading import Reading
 from palio.routing.patterns.subscriptions import (
     AssemblyPlace,
     PatternSubscription,
-    covers_subscription,
 )
 from palio.routing.patterns.underlay import Underlay
 from palio.routing.protocol import IllegalMessage, Peer, Send

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded
-from palio.model.events import TIME, TIMESTAMP
+from palio.model.events import TIME, timestamp_type
 from palio.model.filters import UnreadFilter
 from palio.model.parcels import Parcel
 from palio.model.patterns import Pattern
@@ -67,7 +67,7 @@ def check_times(parcel: Parcel) -> None:
     if parcel.values is None and not isinstance(parcel, RowParcel):
         index = parcel.batch.schema.get_field_index(TIME)
         column = None if index < 0 else parcel.batch.column(index)
-        is_dated = column is not None and column.type == TIMESTAMP and not column.null_count
+        is_dated = column is not None and column.type == timestamp_type() and not column.null_count
     else:
         times = (row.get(TIME) for row in parcel.rows)
         is_dated = all(isinstance(time, datetime) and time.tzinfo is not None for time in times)

@@ -26,10 +26,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from palio.model.filters import Filter
-from palio.model.limits import Effort
 from palio.model.patterns import Pattern, Place
-from palio.model.relations import covers
 from palio.routing.patterns.assembly import Assembly
 from palio.routing.protocol import Peer
 
@@ -77,27 +74,3 @@ class PatternSubscription:
         """True if the subscriber recalled it while this broker was recalling it itself."""
         self.ends_after: Place | None = None
         """The end of the last occurrence sent to a client; the next one begins later."""
-
-
-def covers_subscription(
-    general: Filter | Pattern, specific: Filter | Pattern, effort: Effort | None = None
-) -> bool:
-    """Return whether a filter covers another one, or a pattern another of the same length,
-    position by position (siena 3.3); neither covers one of the other kind.
-
-    >>> import palio
-    >>> covers_subscription(palio.parse("a > 1"), palio.parse("a > 5 THEN a > 9"))
-    False
-    """
-    effort = effort or Effort()
-    if isinstance(general, Filter):
-        return isinstance(specific, Filter) and covers(general, specific, effort=effort)
-    if not isinstance(specific, Pattern) or len(general.steps) != len(specific.steps):
-        return False
-    is_in_time = general.within is None or (
-        specific.within is not None and specific.within <= general.within
-    )
-    return is_in_time and all(
-        covers(wide, narrow, effort=effort)
-        for wide, narrow in zip(general.steps, specific.steps, strict=True)
-    )

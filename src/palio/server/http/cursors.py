@@ -28,18 +28,10 @@ from palio.errors import Closed, InvalidInput, PalioError, SubscriptionEnded, Un
 from palio.language.http_events import gap_event, to_json
 from palio.language.parsing import parse_filter
 from palio.model.events import EXPIRES, has_expired, rows
+from palio.model.masks import unpack_mask
 from palio.model.parameters import check_given, check_kept
 from palio.protocol.limits import check_since
-from palio.protocol.messages import (
-    Deliver,
-    Gap,
-    Gaps,
-    Replace,
-    Subscribe,
-    Unsubscribe,
-    Update,
-    unpack_mask,
-)
+from palio.protocol.messages import Deliver, Gap, Gaps, Replace, Subscribe, Unsubscribe, Update
 from palio.protocol.streams import size_of
 from palio.server.http.subscriptions import HttpSubscription, check_names
 from palio.server.local_client import KEY, RESUME_BYTES, Connect, InternalClient, News

@@ -33,9 +33,11 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from palio.errors import InvalidConfiguration, JournalDamaged
-from palio.model.parcels import Parcel, Shape
+from palio.model.parcels import Parcel
+from palio.model.shapes import Shape
 from palio.node.loss_markers import LossMarker
-from palio.protocol.legal_parcels import batch_parcel, check_stamps, lone_parcel
+from palio.protocol.legal_parcels import batch_parcel, check_stamps
+from palio.protocol.plain import lone_parcel
 
 FORMAT: Final = 3
 """Raised when a journal of the format before would be misread."""

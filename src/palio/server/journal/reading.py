@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from palio.errors import InvalidConfiguration, InvalidInput, JournalDamaged
-from palio.model.parcels import Shape
+from palio.model.shapes import Shape
 from palio.node.effects import ANYBODY, Entry, Heading, Stored
 from palio.node.operations import (
     CaughtUp,

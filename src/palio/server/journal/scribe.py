@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from palio.model.parcels import Shape
+from palio.model.shapes import Shape
 from palio.node.effects import ANYBODY
 from palio.node.loss_markers import heading_of
 from palio.node.operations import (
