@@ -16,9 +16,11 @@ from tests.light import COUNT
 
 ROOT = Path(__file__).parents[1]
 
+EVENTS = [{"batch": number, "even": None if number % 2 else True} for number in range(COUNT)]
+"""The batch that `tests.light` waits for, of which it leaves some to others."""
+
 
 def test_a_client_without_arrow_does_all_but_batches(tmp_path: Path) -> None:
-    events = [{"batch": number, "even": None if number % 2 else True} for number in range(COUNT)]
     with (
         broker("b1", tmp_path) as url,
         palio.SyncClient(url) as publisher,
@@ -31,7 +33,7 @@ def test_a_client_without_arrow_does_all_but_batches(tmp_path: Path) -> None:
     ):
         assert light.stdout is not None
         assert light.stdout.readline() == "ready\n"
-        publisher.publish(events, durable=True)
+        publisher.publish(EVENTS, durable=True)
         output, _ = light.communicate(timeout=PATIENCE_S)
         assert (light.returncode, output) == (0, "done\n")
 
