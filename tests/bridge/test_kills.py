@@ -26,7 +26,10 @@ from tests.cli.brokers import PATIENCE_S, broker, process
 EVENTS: Final = 20_000
 
 PAUSE_S: Final = 0.2
-"""Between two attempts of a foreign client to connect."""
+"""Between two looks, and two attempts of a foreign client to connect."""
+
+AHEAD: Final = 2_000
+"""Messages that wait for the bridge: mosquitto writes all of them after each change."""
 
 
 async def stream(url: str) -> None:
@@ -79,13 +82,15 @@ class Foreign:
             except Unreachable:
                 await asyncio.sleep(PAUSE_S)
 
-    async def write(self, address: str) -> None:
-        """Send all numbers, each until it is confirmed; each has one id."""
+    async def write(self, address: str, entered: Counter[int]) -> None:
+        """Send all numbers, each with its id and until it is confirmed."""
         waiting = [Message(address, b'{"n": %d}' % n, f"test/{n}") for n in range(EVENTS)]
         while waiting:
             try:
                 async with self._connect(self._url, "writer", "") as link:
                     while waiting:
+                        while EVENTS - len(waiting) - len(entered) > AHEAD:  # noqa: ASYNC110  # a counter
+                            await asyncio.sleep(PAUSE_S)
                         assert not any(await link.send(waiting[:BATCH]))
                         del waiting[:BATCH]
             except Unreachable:
@@ -144,8 +149,8 @@ async def carried(system: str, victim: str, home: Path, palio_url: str) -> None:
         async with palio.connect(palio_url, name="observer") as client:
             counting = asyncio.create_task(enter(client, entered))
             began = time.monotonic()
-            async with asyncio.timeout(10 * PATIENCE_S):
-                await asyncio.gather(foreign.write("in"), leave(client, kill))
+            async with asyncio.timeout(16 * PATIENCE_S):
+                await asyncio.gather(foreign.write("in", entered), leave(client, kill))
                 while min(len(foreign.received), len(entered)) < EVENTS:  # noqa: ASYNC110  # counters
                     await asyncio.sleep(PAUSE_S)
             took_s = time.monotonic() - began
