@@ -76,16 +76,6 @@ def test_count_leaves_out_what_matches_nothing(engine: Reference) -> None:
     assert engine.count(batch) == {1: 3, 2: 1, 3: 2}
 
 
-def test_explain_uses_the_present_values(engine: Reference) -> None:
-    assert str(engine.explain(3, {"x": 4})) == (
-        "no match (false)\n    - x > :low: x is 4, :low is 4"
-    )
-
-
-def test_memory_counts_the_tables(engine: Reference) -> None:
-    assert engine.memory()["tables"] > Reference().memory()["tables"] > 0
-
-
 def test_an_event_without_attributes_is_an_event() -> None:
     engine = Reference()
     engine.add(1, parse_filter("x IS NULL"))

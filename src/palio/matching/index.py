@@ -56,7 +56,6 @@ from palio.matching.subscriptions import (
 )
 from palio.matching.warming import Load, Submit, WarmUp
 from palio.model.events import conform
-from palio.model.explaining import Explanation
 from palio.model.filters import Filter
 from palio.model.values import INT64_MAX, INT64_MIN, NO_VALUES, Bindings
 
@@ -330,11 +329,6 @@ class Index:
         return index
 
     # --- about it ---
-
-    def explain(self, key: int, event: Mapping[str, Any]) -> Explanation:
-        """Explain why a filter matches an event, or why not."""
-        subscription = self._subscriptions[key]
-        return subscription.filter.explain(event, subscription.values)
 
     def subscription(self, key: int) -> Subscription:
         """The filter of a key, the values of its parameters, and its destination."""

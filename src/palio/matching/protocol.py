@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 
 from palio.engine import np, npt, pa
 from palio.model.events import RowMask
-from palio.model.explaining import Explanation
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES, Bindings
 
@@ -59,12 +58,6 @@ class Matcher(Protocol):
 
     def count(self, events: pa.RecordBatch) -> dict[int, int]:
         """Count the rows that each key matches; keys without any are left out."""
-
-    def explain(self, key: int, event: Mapping[str, Any]) -> Explanation:
-        """Explain why a filter matches an event, or why not."""
-
-    def memory(self) -> dict[str, int]:
-        """Bytes used, by part."""
 
     def __len__(self) -> int:
         """The number of filters."""

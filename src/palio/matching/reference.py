@@ -7,14 +7,12 @@ and shares nothing with the engines it checks: no domains, no ranks, no index.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from sys import getsizeof
 from typing import Any
 
 from palio.engine import np, npt, pa
 from palio.errors import InvalidBinding
 from palio.matching.protocol import Matches, RowMask
 from palio.model.events import conform, rows, to_batch
-from palio.model.explaining import Explanation
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES, Bindings
 
@@ -95,14 +93,6 @@ class Reference:
         for _, key in self._pairs(events):
             counts[key] = counts.get(key, 0) + 1
         return counts
-
-    def explain(self, key: int, event: Mapping[str, Any]) -> Explanation:
-        """Explain why a filter matches an event, or why not."""
-        return self._filters[key].explain(event, self._values[key])
-
-    def memory(self) -> dict[str, int]:
-        """Bytes of the tables, the filters themselves apart: this engine has nothing else."""
-        return {"tables": sum(map(getsizeof, (self._filters, self._values, self._destinations)))}
 
     def _pairs(self, events: pa.RecordBatch) -> Iterator[tuple[int, int]]:
         ordered = sorted(self._filters)
