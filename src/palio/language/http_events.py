@@ -181,15 +181,11 @@ def _with_data(document: dict[str, Any], body: bytes) -> dict[str, Any]:
 # --- out ---
 
 
-def to_json(row: Mapping[str, Any], publisher: str, cursor: str = "") -> dict[str, Any]:
+def to_json(row: Mapping[str, Any], publisher: str) -> dict[str, Any]:
     """An event, with its system columns, as a CloudEvent in JSON."""
     event = {name: value for name, value in row.items() if not is_system_name(name)}
     document = _as_published(event, row.get(PAYLOAD))
-    if document is None:
-        document = _of_program(event, row, publisher)
-    if cursor:
-        document[CURSOR] = cursor
-    return document
+    return _of_program(event, row, publisher) if document is None else document
 
 
 def _as_published(event: Mapping[str, Any], payload: object) -> dict[str, Any] | None:
