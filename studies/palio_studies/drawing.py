@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from math import ceil, isfinite
@@ -103,49 +102,22 @@ def drawn_numbers(figure: Figure, series: Sequence[Series]) -> str:
     return text.getvalue()
 
 
-LooksOfLines: TypeAlias = Mapping[tuple[Value, ...], int]
-"""By what tells a line from others, its number in a legend."""
+Places: TypeAlias = Mapping[tuple[Value, ...], int]
+"""The lines of a figure and their places, which decide what they look like."""
 
 
-class Looks:
-    """What lines look like: the same in all figures that part their rows alike. Those that most
-    figures have are given the looks that differ most.
-    """
-
-    def __init__(self, figures: Iterable[Figure], results: Results) -> None:
-        counts: dict[tuple[str, ...], Counter[tuple[Value, ...]]] = {}
-        for figure in figures:
-            lines = {each.line for each in series_of(figure, results)}
-            counts.setdefault(figure.lines, Counter()).update(lines)
-        self._known = {
-            columns: {
-                line: place
-                for place, (line, _) in enumerate(
-                    sorted(each.items(), key=lambda one: (-one[1], [str(part) for part in one[0]]))
-                )
-            }
-            for columns, each in counts.items()
-        }
-
-    def of(self, figure: Figure, series: Sequence[Series]) -> LooksOfLines:
-        """A number for each line of one of the figures, in their order."""
-        known = self._known[figure.lines]
-        lines = sorted({each.line for each in series}, key=known.__getitem__)
-        if len(lines) > MOST_LINES:
-            raise InvalidInput(
-                f"figure {figure.name!r} has {len(lines)} lines, more than the {MOST_LINES} that "
-                "look different; pick some with `where`, or make panels"
-            )
-        colours = {known[line] % len(COLOURS) for line in lines}
-        is_alike = len(colours) < len(lines) <= len(COLOURS)
-        if is_alike or known[lines[-1]] >= MOST_LINES:
-            return {line: place for place, line in enumerate(lines)}
-        return {line: known[line] for line in lines}
+def places_of(figure: Figure, series: Iterable[Series]) -> Places:
+    """Number the lines of a figure, of which no more than look different are drawn."""
+    lines = dict.fromkeys(each.line for each in series)
+    if len(lines) > MOST_LINES:
+        raise InvalidInput(
+            f"figure {figure.name!r} has {len(lines)} lines, more than the {MOST_LINES} that "
+            "look different; pick some with `where`, or make panels"
+        )
+    return {line: place for place, line in enumerate(lines)}
 
 
-def draw(
-    figure: Figure, results: Results, home: Path, name: str, looks: Looks | None = None
-) -> list[Path]:
+def draw(figure: Figure, results: Results, home: Path, name: str) -> list[Path]:
     """Write `NAME.svg`, `NAME.png` and `NAME.csv`; nothing if there is nothing to draw."""
     series = series_of(figure, results)
     if not series:
@@ -155,8 +127,7 @@ def draw(
     import matplotlib as mpl
 
     with mpl.rc_context(_STYLE):
-        shown = (looks or Looks([figure], results)).of(figure, series)
-        picture = _map(figure, strokes) if strokes else _picture(figure, series, shown)
+        picture = _map(figure, strokes) if strokes else _picture(figure, series)
         with files.replaced(paths[0]) as file:
             picture.savefig(file, format="svg", metadata={"Date": None})
         with files.replaced(paths[1]) as file:
@@ -208,9 +179,10 @@ def _map(figure: Figure, strokes: Strokes) -> Any:
     return picture
 
 
-def _picture(figure: Figure, series: Sequence[Series], looks: LooksOfLines) -> Any:
+def _picture(figure: Figure, series: Sequence[Series]) -> Any:
     from matplotlib.figure import Figure as Picture
 
+    looks = places_of(figure, series)
     panels = list(dict.fromkeys(each.panel for each in series))
     abreast = 2 if len(panels) == 4 else min(len(panels), MOST_PANELS_ABREAST)
     down = ceil(len(panels) / abreast)
@@ -245,7 +217,7 @@ def _add_legend(picture: Any, panels: Iterable[Axes], labels: Sequence[str]) -> 
     )
 
 
-def _lines(axes: Axes, figure: Figure, series: Sequence[Series], looks: LooksOfLines) -> None:
+def _lines(axes: Axes, figure: Figure, series: Sequence[Series], looks: Places) -> None:
     has_bars = sum(len(each.points) for each in series) <= MOST_BARS
     for each in series:
         place = looks[each.line]
@@ -273,7 +245,7 @@ def _lines(axes: Axes, figure: Figure, series: Sequence[Series], looks: LooksOfL
         )
 
 
-def _bars(axes: Axes, figure: Figure, series: Sequence[Series], looks: LooksOfLines) -> None:
+def _bars(axes: Axes, figure: Figure, series: Sequence[Series], looks: Places) -> None:
     lines = list(looks)
     kinds = list(dict.fromkeys(x for each in series for x, _ in each.points))
     width = 0.8 / len(lines)

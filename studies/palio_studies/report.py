@@ -11,7 +11,7 @@ import msgspec
 
 from palio import files
 from palio.errors import InvalidInput
-from palio_studies.drawing import Looks, draw
+from palio_studies.drawing import draw
 from palio_studies.names import STUDIES
 from palio_studies.results import Results, read_results
 from palio_studies.study import Claim, Evidence, Study, study_named
@@ -124,11 +124,10 @@ def _study(report: StudyReport, figures: Path) -> Iterator[str]:
             yield f"Not run at this scale ({report.plan.scale})."
         yield from ("", table.caption)
     yield from ("", f"### Figures of {study.name}")
-    looks = Looks(study.figures, report.results)
     for figure in study.figures:
         yield from ("", f"#### {figure.title}", "")
         name = f"{study.name}-{figure.name}"
-        if draw(figure, report.results, figures, name, looks):
+        if draw(figure, report.results, figures, name):
             yield f"![{figure.title}]({FIGURES}/{name}.svg)"
             yield from ("", f"{figure.caption} [Numbers]({FIGURES}/{name}.csv).".strip())
         else:

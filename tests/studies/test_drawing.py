@@ -8,16 +8,13 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from palio.errors import InvalidInput
 from palio_studies.averages import mean_of
 from palio_studies.drawing import (
-    COLOURS,
     MOST_BARS,
     MOST_LINES,
-    Looks,
     draw,
     drawn_numbers,
     series_of,
@@ -105,14 +102,6 @@ def test_a_logarithmic_axis_is_marked_where_something_was_run(tmp_path: Path) ->
     assert marks[:2] == ["1", "10"]
 
 
-def test_a_line_looks_the_same_in_all_figures() -> None:
-    slow_only = msgspec.structs.replace(WAY, where={"gait": "slow"})
-    looks = Looks([WAY, slow_only], RESULTS)
-    assert looks.of(WAY, series_of(WAY, RESULTS)) == {("slow",): 0, ("fast",): 1}
-    assert looks.of(slow_only, series_of(slow_only, RESULTS)) == {("slow",): 0}
-    assert Looks([WAY], RESULTS).of(WAY, series_of(WAY, RESULTS)) == {("fast",): 0, ("slow",): 1}
-
-
 def test_a_map_has_strokes_of_the_first_seed(tmp_path: Path) -> None:
     links = Figure(
         *("map", "Map", "links", Axis("x", "x"), Axis("y", "y")), lines=("kind",), to=("u", "v")
@@ -126,17 +115,6 @@ def test_a_map_has_strokes_of_the_first_seed(tmp_path: Path) -> None:
     paths = draw(links, Results({"links": rows}), tmp_path, "map")
     assert [path.suffix for path in paths] == [".svg", ".png", ".csv"]
     assert paths[2].read_text() == "kind,x,y,u,v\nfar,1.0,1.0,5.0,0.0\nnear,0.0,0.0,1.0,1.0\n"
-
-
-def test_lines_of_one_picture_have_colours_of_their_own() -> None:
-    rows: list[Row] = [
-        {"size": 1, "seed": 1, "gait": gait, "way": 1.0} for gait in "abcdefghijklmnop"
-    ]
-    results = Results({"walk": rows})
-    whole = msgspec.structs.replace(WAY, names={})
-    some = Results({"walk": [row for row in rows if row["gait"] in ("a", "i")]})
-    looks = Looks([whole], results).of(whole, series_of(whole, some))
-    assert len({place % len(COLOURS) for place in looks.values()}) == 2
 
 
 @pytest.mark.parametrize(("places", "is_band"), [(MOST_BARS, False), (MOST_BARS + 1, True)])
