@@ -93,11 +93,6 @@ def rises(values: Sequence[float]) -> bool:
     return list(values) == sorted(values)
 
 
-def falls(values: Sequence[float]) -> bool:
-    """Whether none is more than the one before."""
-    return rises(values[::-1])
-
-
 def at_most(mean: Mean, limit: float) -> bool | None:
     """Whether a mean is at most so much; None if its interval leaves that open."""
     if mean.high <= limit:

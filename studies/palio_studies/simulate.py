@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from palio.cli.application import AsJson
 from palio.cli.reporting import show
-from palio.errors import InvalidInput
 from palio.routing.algorithms import ALGORITHMS
 from palio_studies.matchings import MATCHINGS
-
-if TYPE_CHECKING:
-    from palio_studies.simulator.scenario import Progress
 
 command: Final = typer.Typer(rich_markup_mode=None, add_completion=False)  # as `palio`
 
@@ -50,7 +42,7 @@ _CLASSES: Final = {
 
 
 @command.command()
-def simulate(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+def simulate(
     topology: Annotated[
         str,
         typer.Option(
@@ -79,10 +71,6 @@ def simulate(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         str, typer.Option(metavar="NAME", help=f"One of {', '.join(MATCHINGS)}.")
     ] = "reference",
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")] = 0,
-    trace: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write each step to this file, one line a step."),
-    ] = None,
     as_json: AsJson = False,
 ) -> int:
     """Run routers on a virtual network and count what it costs.
@@ -94,18 +82,15 @@ def simulate(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     """
     from palio_studies.simulator import simulate as run
 
-    with _written(trace) as note, _progress(events) as progress:
-        found = run(
-            topology,
-            routing,
-            seed=seed,
-            clients=clients,
-            events=events,
-            patterns=patterns,
-            matching=matching,
-            note=note,
-            progress=progress,
-        )
+    found = run(
+        topology,
+        routing,
+        seed=seed,
+        clients=clients,
+        events=events,
+        patterns=patterns,
+        matching=matching,
+    )
     show(found if as_json else table(found))
     return 0
 
@@ -129,31 +114,3 @@ def table(found: dict[str, Any]) -> str:
             )
     lines += [f"{found['time_ms']:>12,.0f}  ms in all", "", f"trace {found['trace']}"]
     return "\n".join(lines)
-
-
-@contextmanager
-def _written(path: Path | None) -> Iterator[Any]:
-    """A function that writes lines to a file; None without one."""
-    if path is None:
-        yield None
-        return
-    try:
-        file = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(
-            f"the trace cannot be written to {path}: {error.strerror}; name another file"
-        ) from None
-    with file:
-        yield lambda line: file.write(line + "\n")
-
-
-@contextmanager
-def _progress(events: int) -> Iterator[Progress | None]:
-    """A bar on stderr if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with typer.progressbar(
-        length=events, label="Publishing", show_eta=False, file=sys.stderr
-    ) as bar:
-        yield lambda done: bar.update(done - bar.pos)

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import io
-import sys
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from palio.routing.algorithms import ALGORITHMS
-from palio_studies import simulate as simulate_module
 from palio_studies.matchings import MATCHINGS
 from palio_studies.simulate import table
 from palio_studies.simulator.scenario import simulate
@@ -53,27 +49,6 @@ def test_patterns_are_counted(palio: Palio) -> None:
     assert "occurrences of patterns" in palio("simulate", *words).out
 
 
-def test_the_trace_is_a_line_a_step(palio: Palio, tmp_path: Path) -> None:
-    path = tmp_path / "trace.txt"
-    words = ("--topology", "line:3", "--routing", "acyclic", "--events", "3", "--trace", str(path))
-    found = palio("simulate", *words, "--json").document
-    lines = path.read_text().splitlines()
-    assert found["trace"] == simulate("line:3", "acyclic", events=3)["trace"]
-    assert lines[0].startswith("10.000 b1 -> b2")  # the brokers meet
-    assert lines[4].split()[1:3] == ["c0", "->"]
-    assert sum(": Events " in line and line.split()[1][0] == "c" for line in lines) == 3
-    assert [float(line.split()[0]) for line in lines] == sorted(
-        float(line.split()[0]) for line in lines
-    )
-
-
-def test_a_trace_that_cannot_be_written_is_refused(palio: Palio, tmp_path: Path) -> None:
-    status, out, err = palio(*RING, "--trace", str(tmp_path / "missing" / "trace.txt"))
-    assert (status, out) == (2, "")
-    assert "cannot be written" in err
-    assert "No such file" in err
-
-
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -112,22 +87,3 @@ def test_help_names_every_topology_and_every_algorithm(palio: Palio) -> None:
         assert name in text
     for shape in ("line", "star", "ring", "tree", "grid", "random-tree", "random", "transit-stub"):
         assert f"{shape}:" in text
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    options: dict[str, Any] = {
-        "seed": 1,
-        "clients": 3,
-        "events": 4,
-        "patterns": 0,
-        "matching": "poset",
-    }
-    for stream, is_shown in ((_Terminal(), True), (io.StringIO(), False)):
-        monkeypatch.setattr(sys, "stderr", stream)
-        simulate_module.simulate("line:2", "acyclic", **options, trace=None, as_json=True)
-        assert ("Publishing" in stream.getvalue()) is is_shown

@@ -24,6 +24,7 @@ from palio.model.relations import covers_subscription
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.patterns.assembly import is_occurrence
+from palio.routing.patterns.messages import Resume, Returned
 from palio.routing.patterns.router import Patterned
 from palio.routing.patterns.subscriptions import (
     AssemblyPlace,
@@ -89,8 +90,10 @@ class PatternStorm:
             partial(Patterned, inner=tree, window=WINDOW),
             seed=seed,
             link=Link(latency_ms=5, jitter_ms=5, loss=loss),
-            keep_trace=True,
         )
+        self.moves = 0
+        """How often a monitor went from one broker to the next."""
+        self.network.on_crossing = self._note_crossing
         self.network.agenda.limit = 10 * MOST_ACTIONS
         self.network.run()
         self.offers = Reference()
@@ -118,12 +121,8 @@ class PatternStorm:
         assert all(isinstance(each, Patterned) for each in found)
         return [each for each in found if isinstance(each, Patterned)]
 
-    @property
-    def moves(self) -> int:
-        """How often a monitor went from one broker to the next."""
-        steps = self.network.trace.steps
-        assert steps is not None
-        return sum(what.startswith(("Resume", "Returned")) for *_, what in steps)
+    def _note_crossing(self, _source: str, _target: str, message: object) -> None:
+        self.moves += isinstance(message, Resume | Returned)
 
     # --- what may happen at any time ---
 

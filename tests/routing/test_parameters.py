@@ -28,7 +28,8 @@ from palio.routing.parameters import WaitingBatch, changes, lift
 from palio.routing.protocol import IllegalMessage, Matching, Peer, Selector
 from palio.routing.reference_selector import ReferenceSelector
 from palio.simulation import Randomness, line
-from palio_studies.simulator import Link, Network
+from palio_studies.parametric_runs import SteadyWork
+from palio_studies.simulator import Network
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, ask, attached, parse, said
 from tests.strategies import filters
 
@@ -248,8 +249,8 @@ def test_a_batch_that_waits_is_full_at_its_room(count: int, fits: bool) -> None:
     assert (len(waiting.batch.requests), waiting.batch.fresh, waiting.batch.wave) == (10, True, 3)
 
 
-def test_a_slow_link_carries_only_the_last_of_many_updates() -> None:
-    network = Network.of(line(2), Acyclic, seed=1, link=Link(latency_ms=10, bytes_per_ms=10))
+def test_a_busy_broker_passes_on_only_the_last_of_many_updates() -> None:
+    network = Network.of(line(2), Acyclic, seed=1, service=SteadyWork(10_000, 10, lines=1))
     subscriber, publisher = network.client("s", "b1"), network.client("p", "b2")
     key = subscriber.subscribe("price < :x", {"x": 0})
     network.run()

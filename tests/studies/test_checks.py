@@ -9,7 +9,6 @@ from palio_studies.checks import (
     all_hold,
     at_most,
     check,
-    falls,
     is_below,
     needed,
     ratios,
@@ -54,8 +53,6 @@ def test_too_little_leaves_a_claim_undecided() -> None:
 def test_orders() -> None:
     assert rises([1, 1, 2])
     assert not rises([2, 1])
-    assert falls([2, 1, 1])
-    assert not falls([1, 2])
 
 
 def test_an_interval_that_holds_the_limit_leaves_it_open() -> None:

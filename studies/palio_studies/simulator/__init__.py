@@ -18,10 +18,10 @@ The same seed gives the same trace. Whole brokers, with sessions and disks, run 
 from __future__ import annotations
 
 from palio_studies.simulator.clients import Client, Delivery
+from palio_studies.simulator.inbox import Service
 from palio_studies.simulator.links import Link
 from palio_studies.simulator.network import Network
 from palio_studies.simulator.scenario import simulate
-from palio_studies.simulator.services import Service, SteadyService
 from palio_studies.simulator.trace import Costs, Trace
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "Link",
     "Network",
     "Service",
-    "SteadyService",
     "Trace",
     "simulate",
 ]

@@ -114,9 +114,9 @@ class Client:
         version = self._versions[key] = self._versions.get(key, 0) + 1
         self.request(Update(key, values, version), wave=wave)
 
-    def unsubscribe(self, key: int, *, wave: bool = False) -> None:
+    def unsubscribe(self, key: int) -> None:
         """End a subscription."""
-        self.request(Unsubscribe(key), wave=wave)
+        self.request(Unsubscribe(key))
 
     def cancel(self, filter: Filter | str) -> None:
         """End every subscription that the filter covers."""

@@ -1,11 +1,12 @@
-"""What waits for a busy broker, in order; waiting batches of one sender are joined."""
+"""What waits for a busy broker, and how long that works: waiting batches of a sender are joined."""
 
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
 
 from palio.model.row_parcels import RowParcel
-from palio.routing.messages import Batch, Control, Flood
+from palio.routing.messages import Batch, Control
 from palio.routing.parameters import WaitingBatch
 from palio.routing.protocol import Peer
 
@@ -20,6 +21,18 @@ class Envelope:
         self.sender = sender
         self.epoch = epoch
         self.message = message
+
+
+class Service(Protocol):
+    """What a network asks when a message comes to a broker."""
+
+    def line(self, letter: Envelope) -> int:
+        """The line in which it waits. A broker works on one message of each line at a time, so two
+        lines are two processors.
+        """
+
+    def time_us(self, broker: str, letter: Envelope) -> int:
+        """How long the broker works on it, asked once, when that begins."""
 
 
 class Inbox:
@@ -76,12 +89,3 @@ class Inbox:
 
     def __len__(self) -> int:
         return len(self._waiting)
-
-
-def work_of(message: Control | RowParcel) -> int:
-    """How many pieces of work a message is: its requests or events, and never none."""
-    if isinstance(message, RowParcel):
-        return len(message)
-    if isinstance(message, Batch | Flood):
-        return max(1, len(message.requests))
-    return 1

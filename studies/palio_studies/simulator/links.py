@@ -6,8 +6,6 @@ from typing import Final
 
 import msgspec
 
-from palio.model.row_parcels import RowParcel
-from palio.routing.messages import Control
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.randomness import Randomness
 
@@ -23,8 +21,6 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: float = 10.0
     jitter_ms: float = 0.0
     loss: float = 0.0
-    bytes_per_ms: float | None = None
-    """Bandwidth; None for no limit. What waits for it waits in order, control batches coalesced."""
     price: float | None = None
     """What a message costs (site-to-site links of siena 6). None for no price: it counts as 1, and
     ways are chosen by time."""
@@ -42,29 +38,20 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 class Direction:
     """One way of a link: when does a message that is sent now arrive?"""
 
-    __slots__ = ("_last_us", "_random", "free_us", "link", "lost", "steady_us", "waiting")
+    __slots__ = ("_last_us", "_random", "link", "lost", "steady_us")
 
     def __init__(self, link: Link, random: Randomness) -> None:
         self.link = link
         self.lost = 0
-        self.free_us = 0
-        """When the last bit of what was sent so far has left."""
-        self.waiting: list[Control | RowParcel] = []
-        """What waits for bandwidth."""
         self._random = random
         self._last_us = 0
-        is_steady = not link.jitter_ms and not link.loss
-        self.steady_us = self._travel() if is_steady and link.bytes_per_ms is None else None
+        self.steady_us = None if link.jitter_ms or link.loss else self._travel()
         """How long every message takes, where nothing happens to any."""
 
-    def arrival_us(self, now_us: int, size: int) -> int:
+    def arrival_us(self, now_us: int) -> int:
         """When a message that is sent now arrives."""
         link, random = self.link, self._random
-        departure = now_us
-        if link.bytes_per_ms is not None:
-            departure = now_us + round(size / link.bytes_per_ms * US_PER_MS)
-            self.free_us = departure
-        arrival = departure + self._travel()
+        arrival = now_us + self._travel()
         while link.loss and random.chance(link.loss):
             self.lost += 1
             arrival += round(_RETRANSMIT_LATENCIES * link.latency_ms * US_PER_MS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias, cast, get_args
+from typing import Final, TypeAlias, cast, get_args
 
 from palio.errors import InvalidInput
 from palio.model.events import TIME
@@ -28,7 +28,6 @@ from palio.routing.messages import (
     Unsubscribe,
     Update,
 )
-from palio.routing.parameters import WaitingBatch
 from palio.routing.patterns.messages import (
     Composite,
     PatternControl,
@@ -43,9 +42,8 @@ from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, Agenda
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology
 from palio_studies.simulator.clients import Client
-from palio_studies.simulator.inbox import Envelope, Inbox
+from palio_studies.simulator.inbox import Envelope, Inbox, Service
 from palio_studies.simulator.links import Direction, Link
-from palio_studies.simulator.services import Service
 from palio_studies.simulator.trace import Costs, Trace
 
 RouterFactory: TypeAlias = Callable[[str], Router]
@@ -64,11 +62,6 @@ MOST_HELD_MS: Final = 10_000.0
 
 LIFE: Final = 1 << 40
 """Versions that one incarnation of a broker has; the next incarnation's are all greater."""
-
-_HEADER_BYTES: Final = 40
-_REQUEST_BYTES: Final = 60
-_VALUE_BYTES: Final = 12
-"""Rough sizes on the wire, for links with a bandwidth."""
 
 
 class _Wire:
@@ -119,19 +112,18 @@ class Network:
         service: Service | None = None,
         client_ms: float = 0.0,
         coalescing: bool = True,
-        keep_trace: bool = False,
     ) -> None:
         self._service = service
         """How long a broker works on what comes, and what waits meanwhile; without, no time."""
         self.client_us = round(client_ms * US_PER_MS)
         """How long it takes from a client to its broker, and back."""
         self.coalescing = coalescing
-        """Whether batches that wait, for a link or a broker, are joined."""
+        """Whether batches that wait for a broker are joined."""
         self.on_crossing: Crossing | None = None
         """Who counts more than `costs` does, if anybody: where messages go, and of what class."""
         self.random = Randomness(seed)
         self.agenda = Agenda()
-        self.trace = Trace(keep=keep_trace)
+        self.trace = Trace()
         self.costs = Costs()
         self.routers: dict[str, Router] = {}
         self.clients: dict[str, Client] = {}
@@ -161,16 +153,9 @@ class Network:
         service: Service | None = None,
         client_ms: float = 0.0,
         coalescing: bool = True,
-        keep_trace: bool = False,
     ) -> Network:
         """A network of one kind of router. In a hierarchy an edge's first end is the master."""
-        network = cls(
-            seed,
-            service=service,
-            client_ms=client_ms,
-            coalescing=coalescing,
-            keep_trace=keep_trace,
-        )
+        network = cls(seed, service=service, client_ms=client_ms, coalescing=coalescing)
         for name in topology.brokers:
             network.add_broker(name, routing)
         for one, other in topology.edges:
@@ -305,10 +290,6 @@ class Network:
         wire.is_up = up
         wire.epoch += 1
         for end in wire.ends:
-            direction = self._ways[end][self._peer(wire, end)].direction
-            direction.waiting.clear()
-            direction.free_us = self.agenda.now_us
-        for end in wire.ends:
             if end not in self._crashed:
                 router, peer = self.routers[end], self._peer(wire, end)
                 self._carry(end, router.set_link_cost(peer, wire.link.weight))
@@ -424,37 +405,8 @@ class Network:
             return
         if not way.wire.is_up:
             return
-        direction = way.direction
-        # What waits goes first, also at the very moment when the link gets free.
-        if direction.waiting or direction.free_us > self.agenda.now_us:
-            self._wait(way, message)
-        else:
-            self._transmit(way, message)
-
-    def _wait(self, way: _Way, message: Message) -> None:
-        """The link is busy: queue, joined with the batch before it if that is possible."""
-        direction = way.direction
-        waiting: list[Any] = direction.waiting
-        if not waiting:
-            self.agenda.at(direction.free_us, MESSAGE, self._pump, way, way.wire.epoch)
-        elif self.coalescing and isinstance(waiting[-1], Batch) and isinstance(message, Batch):
-            joined = WaitingBatch()
-            if joined.add(waiting[-1]) and joined.add(message):
-                waiting[-1] = joined.batch
-                return
-        waiting.append(message)
-
-    def _pump(self, way: _Way, epoch: int) -> None:
-        if way.wire.epoch != epoch:
-            return
-        waiting = way.direction.waiting
-        self._transmit(way, waiting.pop(0))
-        if waiting:
-            self.agenda.at(way.direction.free_us, MESSAGE, self._pump, way, epoch)
-
-    def _transmit(self, way: _Way, message: Message) -> None:
-        link, agenda, direction = way.wire.link, self.agenda, way.direction
-        self._count(message, link.price)
+        agenda, direction = self.agenda, way.direction
+        self._count(message, way.wire.link.price)
         if self.on_crossing is not None:
             self.on_crossing(way.source, way.target, message)
         epoch = way.wire.epoch
@@ -463,8 +415,7 @@ class Network:
             agenda.at(agenda.now_us + direction.steady_us, MESSAGE, self._arrive, way, letter)
             return
         lost = direction.lost
-        size = 0 if link.bytes_per_ms is None else size_of(message)
-        time_us = direction.arrival_us(agenda.now_us, size)
+        time_us = direction.arrival_us(agenda.now_us)
         letter = Envelope(way.source, way.sender, epoch, message)
         agenda.at(time_us, MESSAGE, self._arrive, way, letter)
         self.costs.lost += direction.lost - lost
@@ -606,13 +557,3 @@ _COUNTERS: Final[Mapping[type, str]] = {
     Advertise: "advertises",
     Unadvertise: "unadvertises",
 }
-
-
-def size_of(message: Message) -> int:
-    """About how many bytes a message takes."""
-    if isinstance(message, RowParcel):
-        return _HEADER_BYTES + sum(_VALUE_BYTES * len(row) for row in message.rows)
-    if isinstance(message, Composite):
-        return _HEADER_BYTES + sum(_VALUE_BYTES * len(part.event) for part in message.parts)
-    requests: tuple[Any, ...] = getattr(message, "requests", ())
-    return _HEADER_BYTES + _REQUEST_BYTES * len(requests)

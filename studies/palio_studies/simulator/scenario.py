@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import ceil
 from typing import Any, Final
 
@@ -27,10 +27,8 @@ _GROUPS: Final = 10
 _VALUES: Final = 100
 """Values of an event, and of a client's parameter."""
 
-Progress = Callable[[int], object]
 
-
-def simulate(  # noqa: PLR0913  # each is an option of the command
+def simulate(
     topology: str,
     routing: str,
     *,
@@ -39,15 +37,12 @@ def simulate(  # noqa: PLR0913  # each is an option of the command
     events: int = 100,
     patterns: int = 0,
     matching: str = "reference",
-    note: Callable[[str], object] | None = None,
-    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Clients at random brokers subscribe, change a parameter, publish; the costs, counted.
 
     Of the clients, `patterns` also ask for a pattern, which the brokers assemble. `matching` is one
-    of `palio_studies.matchings`. `note` is told each step of the trace as one line, `progress`
-    how many events have been published. Where there is one broker for all, the clients are at the
-    other places of the topology.
+    of `palio_studies.matchings`. Where there is one broker for all, the clients are at the other
+    places of the topology.
 
     >>> simulate("ring:12", "general", seed=7)["delivered"] > 0
     True
@@ -75,13 +70,11 @@ def simulate(  # noqa: PLR0913  # each is an option of the command
         new = algorithm.new_assembling if patterns else algorithm.new
         return new(name, selector)
 
-    network = Network.of(brokers, new_router, seed=seed, keep_trace=note is not None)
-    scenario = _Scenario(network, random, note)
+    network = Network.of(brokers, new_router, seed=seed)
+    scenario = _Scenario(network, random)
     scenario.populate(shape, clients, patterns)
-    for done in range(events):
+    for _ in range(events):
         scenario.publish()
-        if progress is not None:
-            progress(done + 1)
     costs = msgspec.to_builtins(network.costs)
     costs["link_states"] = costs.pop("topology")
     return {
@@ -121,19 +114,16 @@ def _checked(topology: str, algorithm: Algorithm, random: Randomness) -> Topolog
 class _Scenario:
     """The clients, and when each of their events was published."""
 
-    def __init__(
-        self, network: Network, random: Randomness, note: Callable[[str], object] | None
-    ) -> None:
+    def __init__(self, network: Network, random: Randomness) -> None:
         self.network = network
         self.random = random
         self.crowd: list[Client] = []
-        self._note = note
         self._published_us: dict[str, list[int]] = {}
 
     def populate(self, shape: Topology, clients: int, patterns: int) -> None:
         """Let brokers meet, then clients come, subscribe, and change their minds."""
         random, network = self.random, self.network
-        self._run()
+        network.run()
         keys = []
         graph: dict[str, dict[str, int]] = {name: {} for name in shape.brokers}
         for one, other in shape.edges:
@@ -151,14 +141,14 @@ class _Scenario:
             client.advertise("topic IS NOT NULL AND value IS NOT NULL")
             topic, bound = random.below(_GROUPS), random.below(_VALUES)
             keys.append(client.subscribe(f"topic = {topic} AND value >= :low", {"low": bound}))
-        self._run()
+        self.network.run()
         for client, key in zip(self.crowd, keys, strict=True):
             client.update(key, low=random.below(_VALUES))
-        self._run()
+        self.network.run()
         for client in self.crowd[:patterns]:
             first, then = random.sample(range(_GROUPS), 2)
             client.subscribe_pattern(f"topic = {first} THEN topic = {then}")
-        self._run()
+        self.network.run()
 
     def publish(self) -> None:
         """One event of somebody's, and whatever follows from it."""
@@ -166,7 +156,7 @@ class _Scenario:
         self._published_us[client.name].append(self.network.agenda.now_us)
         event = {"topic": self.random.below(_GROUPS), "value": self.random.below(_VALUES)}
         client.publish(event)
-        self._run()
+        self.network.run()
 
     def deliveries(self) -> dict[str, Any]:
         """How much was delivered, and how long it took in virtual milliseconds."""
@@ -187,15 +177,6 @@ class _Scenario:
             "latency_ms": _spread(singles),
             "composite_latency_ms": _spread(composites),
         }
-
-    def _run(self) -> None:
-        self.network.run()
-        steps = self.network.trace.steps
-        if self._note is None or steps is None:
-            return
-        for time_us, source, target, what in steps:
-            self._note(f"{time_us / US_PER_MS:.3f} {source} -> {target}: {what}")
-        steps.clear()
 
 
 def _spread(times_us: Iterable[int]) -> dict[str, float] | None:

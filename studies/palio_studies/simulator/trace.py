@@ -1,45 +1,21 @@
-"""What happened: a hash of every step, the steps themselves if wanted, and what they cost."""
+"""What happened: a hash of every step, and what they cost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from palio.model.filters import Filter
 from palio.model.row_parcels import RowParcel
-from palio.routing.messages import Batch, Flood
 
 
 @lru_cache(1 << 14)
 def _text(filter: Filter) -> str:
     return str(filter)
-
-
-def describe(message: object) -> str:
-    """A message as one line that is the same in every process."""
-    if isinstance(message, RowParcel):
-        return f"Events {message.publisher} {list(message.seqs)}"
-    if isinstance(message, Batch | Flood):
-        requests = "; ".join(_describe_request(each) for each in message.requests)
-        origin = message.origin if isinstance(message, Flood) else ""
-        return f"Batch{origin} fresh={message.fresh} wave={message.wave} [{requests}]"
-    return message if isinstance(message, str) else repr(message)
-
-
-def _describe_request(request: Any) -> str:
-    parts = [
-        _text(value)
-        if isinstance(value, Filter)
-        else repr(dict(value))
-        if hasattr(value, "items")
-        else repr(value)
-        for value in (getattr(request, name) for name in request.__struct_fields__)
-    ]
-    return f"{type(request).__name__} {' '.join(parts)}"
 
 
 def _plainly(value: object) -> object:
@@ -69,8 +45,7 @@ class Trace:
     True
     """
 
-    def __init__(self, *, keep: bool = False) -> None:
-        self.steps: list[tuple[int, str, str, str]] | None = [] if keep else None
+    def __init__(self) -> None:
         self.count = 0
         self._digest = blake2b(digest_size=16)
         self._steps = bytearray()
@@ -82,8 +57,6 @@ class Trace:
         _ENCODER.encode_into((time_us, source, target, what), self._steps, -1)
         if len(self._steps) > _BLOCK_BYTES:
             self._digest_steps()
-        if self.steps is not None:
-            self.steps.append((time_us, source, target, describe(what)))
 
     @property
     def hash(self) -> str:

@@ -8,7 +8,7 @@ from palio_studies.simulator.links import Direction, Link
 
 def arrivals(link: Link, count: int = 2000, gap_us: int = 100) -> list[int]:
     direction = Direction(link, Randomness(3))
-    return [direction.arrival_us(number * gap_us, 100) for number in range(count)]
+    return [direction.arrival_us(number * gap_us) for number in range(count)]
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.2])
@@ -22,12 +22,6 @@ def test_loss_is_delay() -> None:
     slow, fast = arrivals(Link(loss=0.3), gap_us=10**6), arrivals(Link(), gap_us=10**6)
     late = sum(one != other for one, other in zip(slow, fast, strict=True))
     assert 500 < late < 700
-
-
-def test_bandwidth_takes_time_for_each_byte() -> None:
-    direction = Direction(Link(latency_ms=5, bytes_per_ms=50), Randomness(3))
-    assert direction.arrival_us(0, 100) == 7000
-    assert direction.free_us == 2000
 
 
 @pytest.mark.parametrize(

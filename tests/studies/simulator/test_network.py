@@ -8,7 +8,8 @@ from palio.errors import InvalidInput
 from palio.routing.acyclic import Acyclic, Hierarchical
 from palio.routing.general import General
 from palio.simulation import line, ring, star, tree
-from palio_studies.simulator import Delivery, Link, Network, SteadyService
+from palio_studies.parametric_runs import SteadyWork
+from palio_studies.simulator import Delivery, Link, Network
 
 
 def test_messages_take_the_time_of_their_links() -> None:
@@ -75,28 +76,6 @@ def test_nothing_reaches_a_client_that_has_left_nor_comes_from_it() -> None:
     assert alice.received == []
 
 
-def test_what_comes_as_a_link_gets_free_does_not_overtake_what_waits() -> None:
-    link = Link(latency_ms=1, bytes_per_ms=1)
-    network = Network.of(line(2), seed=1, link=link)
-    alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
-    alice.subscribe("a > 0")
-    network.run()
-    start = network.now_ms
-    bob.publish({"a": 1})
-    bob.publish({"a": 2})
-    network.run()
-    took_ms = (alice.received[1].time_us - alice.received[0].time_us) / 1000
-    assert took_ms == round(alice.received[0].time_us / 1000 - start - 1)
-
-    alice.received.clear()
-    start = network.now_ms
-    for number in (1, 2):
-        bob.publish({"a": number})
-    network.at(start + took_ms, lambda: bob.publish({"a": 3}))
-    network.run()
-    assert [each.event["a"] for each in alice.received] == [1, 2, 3]
-
-
 def test_a_cut_loses_what_is_on_its_way_and_heals() -> None:
     network = Network.of(line(2), seed=1)
     alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
@@ -151,7 +130,7 @@ def test_in_a_hierarchy_the_first_end_is_the_master() -> None:
 
 
 def test_brokers_work_on_one_message_at_a_time() -> None:
-    network = Network.of(star(4), Acyclic, seed=1, service=SteadyService(2000))
+    network = Network.of(star(4), Acyclic, seed=1, service=SteadyWork(2000, 2000, lines=1))
     for name in ("b2", "b3", "b4"):
         network.client(f"at-{name}", name)
     network.run()
@@ -162,19 +141,6 @@ def test_brokers_work_on_one_message_at_a_time() -> None:
     assert (
         network.now_ms - start == 2 + 10 + 3 * 2 + 10 + 2
     )  # each its own client, b1 three, then each of the others its last
-
-
-def test_a_trace_can_be_read() -> None:
-    network = Network.of(line(2), seed=1, keep_trace=True)
-    network.client("alice", "b1").subscribe("a = 1")
-    network.run()
-    assert network.trace.steps is not None
-    assert network.trace.steps[0] == (
-        0,
-        "alice",
-        "b1",
-        "Batch fresh=False wave=None [Subscribe 0 a = 1 {}]",
-    )
 
 
 def test_a_client_that_leaves_is_delivered_nothing() -> None:

@@ -92,21 +92,6 @@ def test_the_name_of_the_topology_is_not_what_its_changes_cost() -> None:
     assert found["link_states"] > 0
 
 
-def test_each_step_is_noted_as_a_line() -> None:
-    lines: list[str] = []
-    found = simulate("line:3", "acyclic", seed=2, events=5, note=lines.append)
-    assert found == simulate("line:3", "acyclic", seed=2, events=5)
-    assert lines[0].startswith("10.000 b1 -> b2")  # the brokers meet
-    assert lines[4].split()[1:3] == ["c0", "->"]
-    assert len([line for line in lines if "Subscribe" in line]) >= 20
-
-
-def test_progress_is_told_after_each_event() -> None:
-    told: list[int] = []
-    simulate("line:2", "acyclic", events=3, progress=told.append)
-    assert told == [1, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("topology", "routing", "counts", "reason"),
     [

@@ -13,9 +13,10 @@ from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.general import General
 from palio.routing.messages import Batch, Flood, LinkState, Settled, Subscribe, Unsubscribe, Update
 from palio.simulation import Randomness, connected_random
-from palio_studies.simulator import Link, Network, SteadyService
+from palio_studies.parametric_runs import SteadyWork
+from palio_studies.simulator import Link, Network
 from palio_studies.simulator.scenario import simulate
-from palio_studies.simulator.trace import Trace, describe
+from palio_studies.simulator.trace import Trace
 from tests.routing.helpers import numbered, parse
 
 MESSAGES = [
@@ -46,7 +47,6 @@ def hash_of(*whats: object) -> str:
 
 def test_different_messages_have_different_hashes() -> None:
     assert len({hash_of(each) for each in MESSAGES}) == len(MESSAGES)
-    assert len({describe(each) for each in MESSAGES}) == len(MESSAGES)
 
 
 def test_equal_messages_have_equal_hashes() -> None:
@@ -107,7 +107,7 @@ RECORDED = {
     "hierarchical": "ae84e2d495c8c7bc",
     "proxies": "f589b6c5a63a16a9",
     "source-trees": "95e61e397474822e",
-    "rough links": "70e53cdb51877e8d",
+    "rough links": "d0323086d9c6947a",
 }
 """What is made faster must not change a count or an order. If a router is to say something else, or
 a topology to be drawn otherwise, write down what the failing test found."""
@@ -134,8 +134,8 @@ def rough_links() -> str:
     """Of links that lose and delay, brokers that take time, changes, and links that fail."""
     random = Randomness(5)
     shape = connected_random(8, 5, random)
-    link = Link(jitter_ms=3, loss=0.02, bytes_per_ms=40)
-    network = Network.of(shape, General, seed=5, link=link, service=SteadyService(400), client_ms=2)
+    link, service = Link(jitter_ms=3, loss=0.02), SteadyWork(400, 400, lines=1)
+    network = Network.of(shape, General, seed=5, link=link, service=service, client_ms=2)
     network.run(2000)
     clients = [network.client(f"c{n}", random.choice(shape.brokers)) for n in range(15)]
     keys = []
