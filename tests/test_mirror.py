@@ -45,7 +45,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "matching/compile/ranges.py": ENGINES,
     "matching/compile/terms.py": ENGINES,
     "matching/layers.py": "matching/test_snapshots.py",
-    "matching/plans.py": ENGINES,
     "matching/building.py": ENGINES,
     "matching/compiled.py": ENGINES,
     # what filters are made of: by filters
