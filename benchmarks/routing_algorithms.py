@@ -21,9 +21,9 @@ from palio.model.filters import Conjunction, Constraint, Filter
 from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.parameters import lift
 from palio.server.limits import GC_THRESHOLDS
-from palio_studies.matchings import MATCHINGS, selectors_of
+from palio_studies.names import MATCHINGS
 from palio_studies.simulator.poset_selector import PosetSelector
-from palio_studies.simulator.scenario import simulate
+from palio_studies.simulator.scenario import selectors_of, simulate
 
 Row = dict[str, Any]
 

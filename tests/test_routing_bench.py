@@ -11,7 +11,7 @@ import pytest
 from benchmarks import routing, routing_algorithms
 from benchmarks.routing_algorithms import GRAPH, TREE, Workload, algorithms, matchings, thresholds
 from palio.routing.algorithms import ALGORITHMS, GraphKind
-from palio_studies.matchings import MATCHINGS
+from palio_studies.names import MATCHINGS
 
 
 @pytest.fixture(autouse=True)

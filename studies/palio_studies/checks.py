@@ -19,9 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from palio_studies.averages import Mean
 from palio_studies.names import Value
-from palio_studies.results import Results
+from palio_studies.results import Mean, Results
 from palio_studies.study import Evidence, TooLittle
 
 Check: TypeAlias = Callable[[Results], Evidence]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from palio import files
 from palio.errors import InvalidInput
-from palio_studies.averages import Mean
-from palio_studies.results import Results
+from palio_studies.results import Mean, Results
 from palio_studies.study import Figure, Value
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ from functools import partial
 from itertools import pairwise
 from typing import Final
 
-from palio_studies.averages import Mean, fitted_exponent, mean_of
 from palio_studies.checks import Check, all_hold, at_most, check, listed, needed, within
 from palio_studies.gryphon_bound import exponent
-from palio_studies.results import Results
+from palio_studies.results import Mean, Results, fitted_exponent, mean_of
 from palio_studies.study import SEEN, Claim, Evidence, Row
 
 ATTRIBUTES: Final = 30

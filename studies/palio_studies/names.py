@@ -13,6 +13,15 @@ STUDIES: Final[tuple[str, ...]] = ("siena", "gryphon", "parametric", "proxy", "m
 """In the order of their papers; each is the constant `STUDY` of a module of this package."""
 
 
+MATCHINGS: Final = {
+    "index": "the compiled engine",
+    "poset": "a walk from wider to narrower filters",
+    "reference": "one filter after the other",
+}
+"""The kinds of matching behind a simulated router. Their answers are the same, and what they cost
+is compared; the first is what brokers use."""
+
+
 class Scale(StrEnum):
     """How much of a study is run."""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from palio_studies.averages import fitted_exponent
 from palio_studies.checks import all_hold, is_below, listed, needed
 from palio_studies.names import Row, Value
 from palio_studies.proxy_runs import REGISTERED, SHORTENED
-from palio_studies.results import Results
+from palio_studies.results import Results, fitted_exponent
 from palio_studies.study import SEEN, Claim, Evidence
 
 LINEAR_FROM: Final = 0.9

@@ -8,9 +8,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from palio_studies.averages import Mean, fitted_exponent
 from palio_studies.checks import Check, all_hold, at_most, check, listed, needed, ratios, rises
-from palio_studies.results import Results
+from palio_studies.results import Mean, Results, fitted_exponent
 from palio_studies.study import SEEN, Claim, Evidence, Value
 
 SITES: Final = 100

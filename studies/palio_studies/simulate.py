@@ -9,7 +9,7 @@ import typer
 from palio.cli.application import AsJson
 from palio.cli.reporting import show
 from palio.routing.algorithms import ALGORITHMS
-from palio_studies.matchings import MATCHINGS
+from palio_studies.names import MATCHINGS
 
 command: Final = typer.Typer(rich_markup_mode=None, add_completion=False)  # as `palio`
 

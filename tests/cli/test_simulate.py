@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from palio.routing.algorithms import ALGORITHMS
-from palio_studies.matchings import MATCHINGS
+from palio_studies.names import MATCHINGS
 from palio_studies.simulate import table
 from palio_studies.simulator.scenario import simulate
 from tests.cli.helpers import Palio

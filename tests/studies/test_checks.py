@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from palio_studies.averages import Mean
 from palio_studies.checks import (
     all_hold,
     at_most,
@@ -15,7 +14,7 @@ from palio_studies.checks import (
     rises,
     within,
 )
-from palio_studies.results import Results
+from palio_studies.results import Mean, Results
 from palio_studies.study import Claim, Evidence, Row
 
 ROWS: list[Row] = [

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from palio.errors import InvalidInput
-from palio_studies.averages import mean_of
 from palio_studies.drawing import (
     MOST_BARS,
     MOST_LINES,
@@ -19,7 +18,7 @@ from palio_studies.drawing import (
     drawn_numbers,
     series_of,
 )
-from palio_studies.results import Results
+from palio_studies.results import Results, mean_of
 from palio_studies.study import Axis, Figure, Row
 from tests.studies.toy import study
 

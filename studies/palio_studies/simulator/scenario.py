@@ -9,16 +9,19 @@ from typing import Any, Final
 import msgspec
 
 from palio.errors import InvalidInput
+from palio.matching.index import Index
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
-from palio.routing.protocol import Router, Selector
+from palio.routing.protocol import Matching, Router, Selector, SelectorFactory
+from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.trees import shortest_paths
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, parse_topology
-from palio_studies.matchings import selectors_of
+from palio_studies.names import MATCHINGS
 from palio_studies.simulator.clients import Client
 from palio_studies.simulator.links import Link
 from palio_studies.simulator.network import Network
+from palio_studies.simulator.poset_selector import PosetSelector
 from palio_studies.simulator.site_networks import transit_stub
 
 _GROUPS: Final = 10
@@ -41,7 +44,7 @@ def simulate(
     """Clients at random brokers subscribe, change a parameter, publish; the costs, counted.
 
     Of the clients, `patterns` also ask for a pattern, which the brokers assemble. `matching` is one
-    of `palio_studies.matchings`. Where there is one broker for all, the clients are at the other
+    of `MATCHINGS`. Where there is one broker for all, the clients are at the other
     places of the topology.
 
     >>> simulate("ring:12", "general", seed=7)["delivered"] > 0
@@ -92,6 +95,21 @@ def simulate(
         "time_ms": network.now_ms,
         "trace": network.trace.hash,
     }
+
+
+def selectors_of(matching: str) -> SelectorFactory:
+    """What makes the selectors of a router, one of `MATCHINGS`.
+
+    >>> type(selectors_of("poset")()).__name__
+    'PosetSelector'
+    """
+    if matching == "poset":
+        return PosetSelector
+    if matching == "reference":
+        return ReferenceSelector
+    if matching != "index":
+        raise InvalidInput(f"{matching!r:.80} is no matching; choose one of {', '.join(MATCHINGS)}")
+    return lambda: Matching(Index())
 
 
 def _checked(topology: str, algorithm: Algorithm, random: Randomness) -> Topology:
