@@ -29,6 +29,7 @@ ROOMS: Final = (
     "files",
     "config",
     "parquet",
+    "tracing",
     "matching",
     "routing",
     "multicast",

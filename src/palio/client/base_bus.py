@@ -36,6 +36,7 @@ from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.relations import covers_subscription
 from palio.model.values import Bindings
+from palio.tracing import Tracing
 
 AnySubscriber = TypeVar("AnySubscriber", bound=Subscriber)
 AnyUpstream = TypeVar("AnyUpstream", bound=Upstream)
@@ -45,7 +46,12 @@ class BaseBus(Generic[AnyUpstream]):
     """The operations that an embedded bus and a client of brokers share."""
 
     def __init__(
-        self, dispatcher: Dispatcher, upstream: AnyUpstream, *, reorder_timeout: float | None
+        self,
+        dispatcher: Dispatcher,
+        upstream: AnyUpstream,
+        *,
+        reorder_timeout: float | None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._upstream: Final = upstream
@@ -53,6 +59,7 @@ class BaseBus(Generic[AnyUpstream]):
         self._reorder_timeout: Final = reorder_timeout
         """The seconds for which patterns wait for reordered events, unless a subscription sets its
         own; None: adapt to the observed reordering."""
+        self._tracing: Final = tracing
         self._attached: dict[int, Attached] = {}
         """By `id` of the subscriber, which may be unhashable. `Attached` keeps the subscriber
         alive, so no other object gets that id."""
@@ -200,7 +207,7 @@ class BaseBus(Generic[AnyUpstream]):
         self._check_open()
         if not isinstance(subscriber, Subscriber):
             raise InvalidInput(_not_a_subscriber(subscriber))
-        attached = Attached(subscriber, self._register_handler, self.publish)
+        attached = Attached(subscriber, self._register_handler, self.publish, self._tracing)
         self._attached[id(subscriber)] = attached
         attached.task.add_done_callback(lambda _: self._forget(id(subscriber), attached))
         try:

@@ -61,6 +61,7 @@ from palio.protocol.messages import (
     Withdraw,
 )
 from palio.protocol.names import check_name
+from palio.tracing import Tracing
 
 _UNRECEIPTED: Final = (
     "the events were not acknowledged; they may still be published, as they are sent until the "
@@ -87,6 +88,7 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     timeout: float | None = TIMEOUT_S,
     reorder_timeout: float | None = None,
     retry: bool = False,
+    tracing: bool = False,
 ) -> Client:
     """A connection to a broker: `async with connect(...) as client`, or `await connect(...)`.
 
@@ -97,7 +99,9 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     principal's own name. `timeout` is the time in seconds after which a request without an answer
     raises `Unreachable` (None: never). `reorder_timeout` is the time in seconds for which patterns
     wait for reordered events (0: they use the order of arrival; None: it is measured). With `retry`
-    the first connect waits until a broker answers, for a service that may start first. `dial` opens
+    the first connect waits until a broker answers, for a service that may start first. `tracing`
+    makes OpenTelemetry spans of publications and handlers, and gives events the attribute
+    `traceparent`. `dial` opens
     connections in some way of its own, and `seed` settles the pauses between attempts; both are for
     tests.
     """
@@ -129,7 +133,8 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
         timeout=check_timeout(timeout),
     )
     wait = None if reorder_timeout is None else check_reorder(reorder_timeout)
-    return Client(upstream, reorder_timeout=wait, retry=retry)
+    traced = Tracing() if tracing else None
+    return Client(upstream, reorder_timeout=wait, retry=retry, tracing=traced)
 
 
 class AdvertisementHandle:
@@ -157,9 +162,16 @@ class Client(BaseBus[BrokerUpstream]):
     """The verbs of the bus over a connection; made by `connect`. `admin` has those of operators."""
 
     def __init__(
-        self, upstream: BrokerUpstream, *, reorder_timeout: float | None, retry: bool
+        self,
+        upstream: BrokerUpstream,
+        *,
+        reorder_timeout: float | None,
+        retry: bool,
+        tracing: Tracing | None = None,
     ) -> None:
-        super().__init__(upstream.dispatcher, upstream, reorder_timeout=reorder_timeout)
+        super().__init__(
+            upstream.dispatcher, upstream, reorder_timeout=reorder_timeout, tracing=tracing
+        )
         self.admin = Admin(upstream, self._check_open)
         self._outbox = upstream.outbox
         self._lifetimes = Lifetimes(upstream)
@@ -317,7 +329,13 @@ class Client(BaseBus[BrokerUpstream]):
         self._check_open()
         check_stored_at(durable)
         marks = marks_of(ttl, dedup_id, now())
-        receipt = self._outbox.offer(events, durable=durable, marks=marks)
+        if self._tracing is None:
+            receipt = self._outbox.offer(events, durable=durable, marks=marks)
+        else:
+            offer = partial(self._outbox.offer, events, durable=durable)
+            receipt = self._tracing.publish(
+                events, lambda context: offer(marks={**marks, **context})
+            )
         if timeout is not None:
             self._upstream.deadlines.watch(receipt, _UNRECEIPTED, check_timeout(timeout))
         return receipt

@@ -34,6 +34,7 @@ from palio.model.payloads import as_mapping, event_of
 from palio.model.shapes import Shape
 from palio.model.values import Value, checked
 from palio.protocol.limits import MAX_BATCH_BYTES, check_seconds
+from palio.tracing import TRACE_CONTEXT
 
 
 @runtime_checkable
@@ -51,7 +52,8 @@ Publishable: TypeAlias = (
 
 
 Marks: TypeAlias = Mapping[str, Value]
-"""System attributes that `publish` gives all events of a call: when they expire, their id."""
+"""Attributes that `publish` gives all events of a call: when they expire, their id, their trace
+context."""
 
 NO_MARKS: Final[Marks] = MappingProxyType({})
 
@@ -66,13 +68,11 @@ def parcels(events: Publishable, marks: Marks = NO_MARKS) -> list[Parcel]:
         require("to publish a table")
         given = _table_batches(events)
         _check_one(sum(batch.num_rows for batch in given), marks)
-        for name, value in marks.items():
-            given = [with_attribute(batch, name, value) for batch in given]
-        return [Parcel("", batch) for batch in given]
+        return [Parcel("", _marked(batch, marks)) for batch in given]
     rows = _rows(events)
     _check_one(len(rows), marks)
     if marks:
-        rows = [{**row, **marks} for row in rows]
+        rows = [{**row, **_marks_for(row, marks)} for row in rows]
     if len(rows) == 1 or not is_installed():
         return [single(row) for row in rows]
     return [Parcel("", batch) for batch in to_batches(rows)]
@@ -81,6 +81,19 @@ def parcels(events: Publishable, marks: Marks = NO_MARKS) -> list[Parcel]:
 def _check_one(count: int, marks: Marks) -> None:
     if DEDUP_ID in marks and count != 1:
         raise InvalidInput(f"dedup_id= is the id of one event, not of {count}; publish one by one")
+
+
+def _marked(batch: pa.RecordBatch, marks: Marks) -> pa.RecordBatch:
+    for name, value in _marks_for(batch.schema.names, marks).items():
+        batch = with_attribute(batch, name, value)
+    return batch
+
+
+def _marks_for(names: Iterable[str], marks: Marks) -> Marks:
+    """The marks that events of these names get: a trace context of their own stays whole."""
+    if TRACE_CONTEXT.isdisjoint(names):
+        return marks
+    return {name: value for name, value in marks.items() if name not in TRACE_CONTEXT}
 
 
 def single(event: Mapping[str, Any]) -> Parcel:

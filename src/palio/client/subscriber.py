@@ -26,7 +26,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial, wraps
 from typing import (
     Any,
@@ -65,6 +65,7 @@ from palio.model.operators import Op
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.messages import StoredAt
+from palio.tracing import Tracing
 
 logger: Final = logging.getLogger("palio")
 
@@ -340,6 +341,8 @@ RETRY_FIRST_S: Final = 1.0
 RETRY_DOUBLINGS: Final = 6
 """Up to 64 s: the events of a service that is back come soon."""
 
+_NO_SPAN: Final = nullcontext()
+
 Publish: TypeAlias = Callable[..., Coroutine[Any, Any, PublishReceipt]]
 """`publish` of a bus or a client."""
 
@@ -349,7 +352,13 @@ class Attached:
 
     task: asyncio.Task[None]
 
-    def __init__(self, subscriber: Subscriber, register: Register, publish: Publish) -> None:
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        register: Register,
+        publish: Publish,
+        tracing: Tracing | None = None,
+    ) -> None:
         """Register all handlers or none."""
         handlers = _handlers(type(subscriber))
         if not (handlers or _events(type(subscriber))):
@@ -360,6 +369,7 @@ class Attached:
         if before is not None and not before.task.done():
             raise InvalidFilter(f"{subscriber!r} is attached already; detach it first")
         self.publish = publish
+        self._tracing = tracing
         self._is_running = self._is_stopping = False
         self._subscriber = subscriber
         self._warn_of_doubts(handlers)
@@ -501,10 +511,12 @@ class Attached:
 
     async def _handle(self, handler: Handler, event: Event) -> None:
         """Run a handler; what it raises goes to `failed` and ends there."""
+        name, tracing = handler.function.__qualname__, self._tracing
         try:
-            result = handler.call(self._subscriber, event)
-            if inspect.isawaitable(result):
-                await result
+            with _NO_SPAN if tracing is None else tracing.process(name, event):
+                result = handler.call(self._subscriber, event)
+                if inspect.isawaitable(result):
+                    await result
             event.ack()
             return
         except (Exception, asyncio.CancelledError, GeneratorExit) as error:
@@ -512,7 +524,6 @@ class Attached:
                 raise
             if isinstance(error, GeneratorExit) and _here() is not self.task:
                 raise  # nobody will run these handlers again; it is not one of them that raised
-            name = handler.function.__qualname__
             failure = HandlerFailed(f"{name} raised {type(error).__name__}: {error}")
             failure.__cause__ = error
             if event.receipt is not None:

@@ -7,7 +7,8 @@
 3. What is not taken goes to the dead-letter address, or else to the log.
 4. Every call has its id (`webhook-id`, `idempotency-key`) and the number of the try
    (`webhook-attempt`), so that a sink can drop duplicates; with a secret it is signed.
-5. An event is acknowledged to the broker only then: a sink that is away keeps the events
+5. A call continues the trace of its events, if OpenTelemetry is installed.
+6. An event is acknowledged to the broker only then: a sink that is away keeps the events
    of a durable subscription at its home; of others the oldest go, and a gap is sent.
 """
 
@@ -16,14 +17,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 from palio.errors import NotPermitted, PalioError
 from palio.language.webhooks import Delay, Verdict, signature, structured, verdict
 from palio.server.http.cursors import CursorFeed, Feeds, Item
 from palio.server.http.subscriptions import Directory, HttpSubscription, sink_secret
 from palio.server.webhooks.sinks import SinkAnswer, SinkFailed, Sinks
+from palio.tracing import Tracing
 
 logger: Final = logging.getLogger("palio.server")
 
@@ -72,11 +75,13 @@ class Webhook:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         now: Callable[[], float] = time.time,
+        tracing: Tracing | None = None,
     ) -> None:
         self.subscription = subscription
         self._sinks = sinks
         self._sleep = sleep
         self._now = now
+        self._tracing = tracing
         self._secret = sink_secret(subscription.request)
 
     async def run(self, feed: CursorFeed) -> None:
@@ -122,9 +127,8 @@ class Webhook:
 
     async def _post(self, address: str, items: Sequence[Item], attempt: int) -> SinkAnswer:
         request = self.subscription.request
-        headers, body = structured(
-            [item.document for item in items], as_batch=request.config.batch > 1
-        )
+        documents = [item.document for item in items]
+        headers, body = structured(documents, as_batch=request.config.batch > 1)
         id = _id(self.subscription.id, items)
         headers |= {"webhook-id": id, "idempotency-key": id, "webhook-attempt": str(attempt + 1)}
         if self._secret:
@@ -132,7 +136,14 @@ class Webhook:
             headers["webhook-timestamp"] = str(moment)
             headers["webhook-signature"] = signature(self._secret, id, moment, body)
         headers = request.protocolsettings.get("headers", {}) | headers
-        return await self._sinks.call(self.subscription.owner, "POST", address, headers, body)
+
+        def send(context: Mapping[str, str]) -> Awaitable[SinkAnswer]:
+            sent = {**headers, **context}
+            return self._sinks.call(self.subscription.owner, "POST", address, sent, body)
+
+        if self._tracing is None:
+            return await send({})
+        return await self._tracing.post(urlsplit(address).hostname or "", documents, send)
 
 
 class Callers:
@@ -149,6 +160,7 @@ class Callers:
         self._directory = directory
         self._feeds = feeds
         self._remove = remove
+        self._tracing = Tracing.if_installed()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def call(self, subscription: HttpSubscription) -> None:
@@ -189,7 +201,7 @@ class Callers:
     async def _post(self, subscription: HttpSubscription, feed: CursorFeed) -> None:
         """Post what a feed gives until it ends; who is gone has no subscription any longer."""
         try:
-            await Webhook(self._sinks, subscription).run(feed)
+            await Webhook(self._sinks, subscription, tracing=self._tracing).run(feed)
         except Gone as error:
             logger.warning("webhook_removed", extra={"details": {"reason": str(error)}})
             await self._remove(subscription)
