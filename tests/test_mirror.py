@@ -52,6 +52,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     # the client's end: by clients of real and of simulated brokers
     "client/assembling.py": "client/test_durable_patterns.py",
     "client/answers.py": "client/test_connection.py",
+    "client/latest.py": "node/test_latest.py",
     "client/admin.py": "client/test_connection.py",
     "client/upstream.py": "client/test_bus.py",
     # the simulation: it is what storms run on, and they find planted faults

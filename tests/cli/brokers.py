@@ -30,17 +30,24 @@ def broker(
     peer_grace_s: float = PEER_GRACE_S,
     keys: Path | None = None,
     routing: str = "general",
+    history_s: float = 0.0,
+    latest_by: tuple[str, ...] = (),
 ) -> Iterator[str]:
     """A broker on a free port; its address. With `keys` it wants tokens."""
     started, addresses = threading.Event(), list[str]()
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
     configuration = Configuration(
-        broker=Broker(name=name, data_dir="" if data is None else str(data), routing=routing),
+        broker=Broker(
+            name=name,
+            data_dir="" if data is None else str(data),
+            routing=routing,
+            latest_by=latest_by,
+        ),
         listen=Listen(port=0),
         auth=Auth(keys="" if keys is None else str(keys)),
         peers=Peers(urls=peers),
-        limits=Limits(peer_grace_s=peer_grace_s),
+        limits=Limits(peer_grace_s=peer_grace_s, history_s=history_s),
     )
 
     async def serve() -> None:

@@ -137,6 +137,21 @@ def test_a_durable_subscription_prints_what_waited_and_acknowledges_it(
     assert json.loads(second.out)["event"] == {"z": 2}
 
 
+def test_a_late_comer_prints_the_past(run: Palio, tmp_path: Path) -> None:
+    with broker("b1", tmp_path, history_s=3_600.0, latest_by=("symbol",)) as url:
+        with client_of(url, "bob") as bob:
+            while not bob.admin.query("status")["custody_waiting"]:
+                pass  # the history begins with the broker
+            begun = datetime.now(UTC).isoformat()
+            for x in range(3):
+                bob.publish({"symbol": "a", "x": x}, durable=True)
+        sub = ("sub", "x > 0", "--broker", url, "--name", "ann", "--json")
+        past = run(*sub, "--durable", "late", "--since", begun, "--count", "2")
+        last = run(*sub, "--latest-by", "symbol", "--count", "1")
+    assert [json.loads(line)["event"]["x"] for line in past.out.splitlines()] == [1, 2]
+    assert json.loads(last.out)["event"] == {"symbol": "a", "x": 2}
+
+
 def client_of(url: str, name: str) -> palio.SyncClient:
     return palio.SyncClient(url, name=name)
 

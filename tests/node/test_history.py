@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from palio.client.archive import Archive
 from palio.client.connection import Client
 from palio.client.events import Gap
+from palio.client.history import history
 from palio.client.subscription import Subscription
 from palio.errors import InvalidInput, NotPermitted, NotSupported
-from palio.node import history
+from palio.language.parsing import parse_filter
+from palio.node import history as module
 from palio.node.history import HISTORY_OWNER
 from palio.testing import Network
 from tests.client.virtual import in_virtual_time
@@ -105,7 +110,7 @@ async def test_a_gap_names_the_time_at_which_the_history_begins() -> None:
 
 @in_virtual_time
 async def test_it_keeps_no_more_entries_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MAX_HISTORY", 3)
+    monkeypatch.setattr(module, "MAX_HISTORY", 3)
     async with kept() as net:
         bob = await net.connect("b1", name="bob")
         for count, entries in ((2, 2), (1, 3), (1, 3)):
@@ -171,3 +176,39 @@ async def test_misuse_is_refused() -> None:
 async def test_a_broker_without_a_disk_keeps_none() -> None:
     async with kept(settings=replace(KEPT, has_disk=False)) as net:
         assert net.node("b1").status()["durable_subscriptions"] == 0
+
+
+@pytest.mark.parametrize("seed", seeds(3, nightly=300))
+@in_virtual_time
+async def test_an_archive_before_a_time_and_the_history_from_it_have_no_seam(
+    seed: int, tmp_path: Path
+) -> None:
+    rng = random.Random(seed)
+    async with kept() as net:
+        archivist, ann = await net.connect("b1", name="archivist"), await net.connect("b1")
+        archiving = await archivist.subscribe("TRUE", durable_name="archive")
+        published = 0
+        with Archive(tmp_path) as archive:
+            for _ in range(rng.randint(2, 30)):
+                await put(ann, published)
+                published += 1
+                await asyncio.sleep(rng.choice((0.0, 0.3, 5.0)))
+            async for parcel in archiving.parcels():
+                archive.add([parcel])
+                if archive.events == published:
+                    break
+            archive.roll()
+        await put(ann, published)
+        since, seam = sorted(rng.sample(archived_times(tmp_path), 2))
+        filter, bob = parse_filter("x % 2 = 0"), await net.connect("b1", name="bob")
+        late = await bob.subscribe(filter, durable_name="late", since=seam)
+        batches = history(tmp_path, filter, since=since, until=seam)
+        heard = [x for batch in batches for x in batch.column("x").to_pylist()]
+        await put(ann, published + 1)
+        heard += await xs(late, late.pending)
+        first = archived_times(tmp_path).index(since)
+        assert heard == [x for x in range(first, published + 2) if x % 2 == 0]
+
+
+def archived_times(path: Path) -> list[datetime]:
+    return [row["$time"] for batch in history(path) for row in batch.to_pylist()]

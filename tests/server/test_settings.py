@@ -299,6 +299,7 @@ def test_every_limit_of_the_node_can_be_set() -> None:
         "discovery",
         "has_disk",
         "peers",
+        "latest_by",
     }
     assert {name: getattr(Limits(), name) for name in own} == {name: node[name] for name in own}
 

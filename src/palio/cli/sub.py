@@ -47,6 +47,10 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
             help="Begin a new durable subscription in the broker's history: 2026-01-31T09:30Z.",
         ),
     ] = "",
+    latest_by: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="First the last event for each value of an attribute."),
+    ] = "",
     count: Annotated[
         int, typer.Option(min=0, help="End after this number of events; 0 for never.")
     ] = 0,
@@ -88,6 +92,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
             on_gap=print_status,
             durable_name=durable,
             since=inputs.moment(since),
+            latest_by=latest_by,
             ack="manual" if durable else "auto",
             max_events=None if durable else count or None,
             offer_timeout=lifetime,

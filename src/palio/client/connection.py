@@ -30,6 +30,7 @@ from palio.client.broker_upstream import BrokerUpstream, Lifetimes
 from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE, now
 from palio.client.events import Event, Gap, PublishReceipt
+from palio.client.latest import begin_with_latest
 from palio.client.outgoing import Publishable, marks_of
 from palio.client.registration import SubscriptionOptions
 from palio.client.reordering import check_reorder
@@ -405,6 +406,7 @@ class Client(BaseBus[BrokerUpstream]):
         group: bool = False,
         order_by: str = "",
         since: datetime | None = None,
+        latest_by: str = "",
         reorder_timeout: float | None = None,
         offer_timeout: float | None = None,
         replace_covered: bool = False,
@@ -431,9 +433,13 @@ class Client(BaseBus[BrokerUpstream]):
         acknowledged or dead letters.
 
         `since` is a time: a new durable subscription begins with the durable events published from
-        then on that its broker has in its history (`limits.history_s`) and that match, and goes on
-        with those that follow. `on_gap` reports a history that begins later. A subscription that
-        exists goes on where it was.
+        then on that its broker has in its history (`limits.history_s`) and that match; those that
+        follow come behind. `on_gap` reports a history that begins later. A subscription that
+        exists continues where it was.
+
+        `latest_by` is an attribute: a subscription that is not durable first receives the last
+        event for each value of it, if that matches, of those that its broker keeps
+        (`broker.latest_by`). `on_gap` reports that the broker had no room for some.
 
         `reorder_timeout` is how many seconds a pattern waits for events that were overtaken on
         their way, instead of the time that `connect` sets or the client measures. Events that come
@@ -473,6 +479,8 @@ class Client(BaseBus[BrokerUpstream]):
         elif ack == "manual":
             raise InvalidInput("ack= is for durable subscriptions; give a durable_name=")
         check_offer_timeout(offer_timeout, parsed, durable_name)
+        if latest_by and (durable_name or not isinstance(parsed, Filter)):
+            raise InvalidInput("latest_by= is for a filter that is not durable; since= is for that")
         options = SubscriptionOptions(
             *(on_gap, wait_s, policy, ack == "auto", by_brokers, max_events),
             read=check_as(as_, is_pattern=isinstance(parsed, Pattern)),
@@ -492,6 +500,8 @@ class Client(BaseBus[BrokerUpstream]):
             subscription = await self._in_force(
                 registration, reply, replace_covered=replace_covered
             )
+        if latest_by:
+            await begin_with_latest(self._upstream, registration, latest_by)
         if offer_timeout is not None:
             await self._lifetimes.begin(registration, offer_timeout)
         return subscription

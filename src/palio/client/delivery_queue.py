@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import compress
@@ -326,6 +327,15 @@ class DeliveryQueue:
         if left is not None:
             queued.consumer.took(taken)
         return taken
+
+    @contextmanager
+    def ahead(self) -> Iterator[Sequence[Queued]]:
+        """Let events that are offered in the block precede those that wait, which it yields."""
+        behind, self._waiting = self._waiting, deque()
+        try:
+            yield tuple(queued for queued in behind if len(queued))
+        finally:
+            self._waiting.extend(behind)
 
     async def take_event(self) -> tuple[Consumer, Event]:
         """The next event that still matches, with whose it is."""

@@ -51,6 +51,7 @@ class ClientOptions(BusOptions, DurableOptions, total=False):
     """The options of `Client.subscribe`; its docstring explains them."""
 
     ack: Literal["auto", "manual"]
+    latest_by: str
     reorder_timeout: float | None
     offer_timeout: float | None
     match_at: Literal["client", "brokers"]

@@ -95,6 +95,8 @@ class AdminQueries:
                 session.send(core.out, Answer(id, self.peers()))
             case "catalogue":
                 session.send(core.out, Answer(id, self.catalogue(session, about)))
+            case "latest" if isinstance(about, Mapping):
+                session.send(core.out, Answer(id, self._publishing.latest.query(session, about)))
             case "source" if isinstance(about, Mapping):
                 self.seeking.query(session, id, about)
             case "trace" if isinstance(about, Mapping):
@@ -107,8 +109,8 @@ class AdminQueries:
             case _:
                 raise InvalidInput(
                     f"unknown query {what!r}; ask for status, topology, peers, catalogue, "
-                    "waiting (with the key of a durable subscription), source (with a filter and "
-                    "values) or trace (with an event)"
+                    "waiting (with the key of a durable subscription), source or latest (with a "
+                    "filter and values) or trace (with an event)"
                 )
 
     # --- about this broker ---

@@ -9,7 +9,7 @@ H1  a subscription with `since` begins, in the append that makes it, with the ma
     the history, those in flight to the disk included
 H2  an entry that comes for the history later is matched here for such subscriptions as well: its
     origin may not have known them yet
-H3  the history is complete from its bookmark on; whoever asks for an earlier time is told so
+H3  the history is complete from its bookmark on; a gap reports a subscription that begins earlier
 ```
 """
 
@@ -161,7 +161,7 @@ class History:
     # --- what is kept ---
 
     def sweep(self, at: Moment, keep_s: float) -> list[Action]:
-        """Begin or end the history as the setting says, and let go of what is too old."""
+        """Begin or end the history by the setting, and acknowledge entries that are too old."""
         events = self._events
         if not events.is_ready or events.log.is_refusing:
             return []
@@ -175,9 +175,9 @@ class History:
                 self.subject, HISTORY_OWNER, str(TRUE), msgspec.msgpack.encode({}), inf
             )
             return events.open(at.now, asked, record, None)
-        return self._let_go(at, keep_s) if is_open else []
+        return self._trim(at, keep_s) if is_open else []
 
-    def _let_go(self, at: Moment, keep_s: float) -> list[Action]:
+    def _trim(self, at: Moment, keep_s: float) -> list[Action]:
         events, horizon_us = self._events, at.wall_us - round(keep_s * 1e6)
         items = list(events.backlog(self.subject).following(self._floor))
         index = bisect_left(items, horizon_us, key=lambda item: self._wall_us(item[1].entry))
@@ -188,7 +188,7 @@ class History:
         return self.keep_from(at, self._wall_us(last.entry) + 1)
 
     def keep_from(self, at: Moment, time_us: int) -> list[Action]:
-        """Acknowledge what is too old, with the time from which the history is complete (H3)."""
+        """Acknowledge entries up to the floor, and record from when the history has all (H3)."""
         self.kept_from_us = max(time_us, self.kept_from_us)
         bookmark = self.kept_from_us.to_bytes(8)
         return self._events.acknowledge(at.now, self.subject, self._floor, (), bookmark)

@@ -112,6 +112,10 @@ MAX_HISTORY: Final = 20_000
 """Entries of a history. A subscription that begins in it matches them all in one input, which takes
 about 20 microseconds each."""
 
+LATEST_BYTES: Final = 8 << 20
+"""Memory for last values: some 20,000 small events. All of them fit into the frame of one answer,
+as their text is no longer than their memory."""
+
 STALLED_S: Final = 2.0
 """A leaving broker waits for its clients to move. When none has left for so long, the rest have no
 broker to move to."""

@@ -224,8 +224,7 @@ class Node:
         self._membership.begin()
         core.durability.cluster_state.begin(at.wall_us)
         core.begin()
-        self._publishing.times.begin()
-        self._publishing.multicasting.begin()
+        self._publishing.begin()
         return self._effects()
 
     def accept(self, link: int, at: Moment, principal: str = "") -> list[Effect]:

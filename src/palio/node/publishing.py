@@ -30,6 +30,7 @@ from palio.node.carrying import Carrying
 from palio.node.core import Callbacks, Core
 from palio.node.durability import NO_DISK, packed
 from palio.node.durable import PendingHomes
+from palio.node.latest import LATEST_PEER, LatestValues
 from palio.node.limits import MAX_PENDING_RECEIPTS, TIME_AHEAD_US, TIME_KEPT_S
 from palio.node.multicasting import Multicasting
 from palio.node.name_validation import check_names
@@ -53,6 +54,7 @@ from palio.protocol.messages import (
     StoredAt,
 )
 from palio.protocol.published_ids import PublishedIds
+from palio.routing.messages import Batch
 from palio.routing.protocol import Destined, Peer, matched_keys
 
 _NO_DESTINATIONS: Final = Destined({}, {})
@@ -64,6 +66,7 @@ class Publishing:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.times = Times(core)
+        self.latest = LatestValues(core.settings.latest_by)
         self.publish_barrier = PublishBarrier(core, self._release_held)
         self.reroutes = Reroutes(core, self._release_held)
         self.multicasting = Multicasting(core, self._receive_addressed)
@@ -79,6 +82,15 @@ class Publishing:
         """Events routed, from clients and neighbours."""
         self.delivered = 0
         """Events sent to sessions."""
+
+    def begin(self) -> None:
+        """Begin with what the disk and the settings say."""
+        self.times.begin()
+        self.multicasting.begin()
+        core = self._core
+        if core.settings.latest_by:
+            core.route(core.router.attach(LATEST_PEER))
+            core.route(core.router.receive(LATEST_PEER, Batch((self.latest.request,))))
 
     # --- from clients ---
 
@@ -407,6 +419,8 @@ class Publishing:
     ) -> None:
         recipient = self._core.by_peer.get(peer)
         if recipient is None:
+            if peer == LATEST_PEER:
+                self.latest.note(parcel, mask)
             return
         session, key = recipient
         if durable and key >= 0:

@@ -42,10 +42,7 @@ class Seeking:
             raise NotSupported(
                 "this broker's routing has no advertisements, so it cannot find sources"
             )
-        filter, values = parse(str(about.get("filter"))), about.get("values")
-        if not isinstance(filter, Filter) or not isinstance(values, Mapping):
-            raise InvalidInput("sources are sought for a filter, with the values of its parameters")
-        self._seek(session, id, narrow(filter, values, session.principal).bind(values))
+        self._seek(session, id, filter_of_query(session, about))
 
     def receive_seek(self, neighbour: Neighbour, message: Seek) -> None:
         """Serve a peer's query, narrowed to the peer's grant."""
@@ -89,3 +86,11 @@ class Seeking:
             asker.send(self._core.out, Answer(id, has_source))
         else:
             asker.send(self._core.out, Sought(id, has_source))
+
+
+def filter_of_query(session: Session, about: Mapping[str, Any]) -> Filter:
+    """Return the filter of a client's query with its values, narrowed to the client's grant."""
+    filter, values = parse(str(about.get("filter"))), about.get("values")
+    if not isinstance(filter, Filter) or not isinstance(values, Mapping):
+        raise InvalidInput("the query takes a filter, with the values of its parameters")
+    return narrow(filter, values, session.principal).bind(values)

@@ -64,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True):
     client_grace_s: float = CLIENT_GRACE_S
     peer_grace_s: float = PEER_GRACE_S
     lease_s: float = LEASE_S
+    latest_by: tuple[str, ...] = ()
+    """Attributes of whose values the last event is kept, for clients that come late."""
     history_s: float = 0.0
     """How long durable events are kept for subscriptions that begin in the past; 0 for none."""
     window_bytes: int = WINDOW_BYTES

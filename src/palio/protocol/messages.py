@@ -379,7 +379,9 @@ class Nack(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Query(msgspec.Struct, frozen=True, tag=True):
-    """Query the broker: `topology`, `status`, `trace`, `catalogue`, `waiting` or `source`."""
+    """Query the broker: `topology`, `status`, `trace`, `catalogue`, `waiting`, `latest` or
+    `source`.
+    """
 
     id: Number
     what: str

@@ -252,6 +252,7 @@ def _node_settings(configuration: Configuration) -> Settings:
         discovery=configuration.peers.discovery,
         peers=configuration.peers.urls,
         has_disk=bool(configuration.broker.data_dir),
+        latest_by=configuration.broker.latest_by,
         multicast=bool(configuration.multicast.groups),
         replan=bool(configuration.multicast.groups) and configuration.multicast.replan,
         **{name: value for name, value in limits.items() if name in known},

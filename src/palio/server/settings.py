@@ -109,6 +109,14 @@ class Broker(_Section, frozen=True, kw_only=True):
         ),
     ] = 0
 
+    latest_by: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Attributes of whose values this broker keeps the last event, 8 MiB in "
+            "all, for subscriptions with latest_by=."
+        ),
+    ] = ()
+
 
 class Listen(_Section, frozen=True, kw_only=True):
     """`[listen]`: the address of the native protocol."""

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -16,6 +17,7 @@ from palio.errors import InvalidInput, JournalDamaged
 from palio.model.events import to_batch, to_batches
 from palio.node.effects import Entry
 from palio.node.loss_markers import LossMarker
+from palio.node.settings import Settings
 from palio.server.http.cursors import MAX_CHUNK, CursorFeed, Item
 from palio.server.http.subscriptions import HttpSubscription, Request
 from palio.server.journal.format import checksum, payload_checksum, payload_of
@@ -106,6 +108,22 @@ async def test_what_an_earlier_consumer_was_given_is_acknowledged(tmp_path: Path
         last = await CursorFeed.open(server.connect_local, made)
         assert values(await take(last, 1)) == [1]
         last.close()
+
+
+async def test_a_late_comer_begins_in_the_history(tmp_path: Path) -> None:
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    settings = Settings(history_s=3_600.0)
+    async with broker(tmp_path, settings=settings) as server, publisher(server) as client:
+        while not server.node.status()["custody_waiting"]:
+            await server.flush()
+        for number in range(3):
+            await publish_by(client, to_batch({"x": number}), durable=True)
+        made = subscription("x > 0", durable=True, since=begun)
+        feed = await CursorFeed.open(server.connect_local, made)
+        gap, *items = await take(feed, 3)
+        assert "history" in str(gap.document)
+        assert values(items) == [1, 2]
+        feed.close()
 
 
 async def test_events_of_one_batch_come_in_chunks(tmp_path: Path) -> None:

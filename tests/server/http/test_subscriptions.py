@@ -99,6 +99,7 @@ def test_parameters_have_values() -> None:
         ({"config": {"deadletter": "nowhere"}}, r"at \$.config.deadletter: 'nowhere'"),
         ({"config": {"attempts": 0}}, r"at \$.config.attempts: a number from 1 to 100"),
         ({"config": {"batch": 1_001}}, r"at \$.config.batch: a number from 1 to 1000"),
+        ({"config": {"since": "2026-01-01T00:00:00Z"}}, r"at \$.config.since: it is for durable"),
         ({"config": {"lease_s": -1}}, "config.lease_s is -1"),
         ({"config": {"lease_s": 1e308}}, "MAX_SECONDS"),
     ],
