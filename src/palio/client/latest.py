@@ -12,8 +12,9 @@ from typing import Any
 from palio.client.broker_upstream import BrokerUpstream
 from palio.client.events import ANY_PUBLISHER, Gap
 from palio.client.registration import Registration
-from palio.model.events import SEQ, schema_of
-from palio.model.parcels import ONE_ROW, Parcel, Shape
+from palio.model.events import SEQ
+from palio.model.parcels import Parcel
+from palio.model.shapes import Shape
 from palio.protocol.messages import Answer, Query
 
 
@@ -33,7 +34,7 @@ async def begin_with_latest(upstream: BrokerUpstream, registration: Registration
         }
         for publisher, row in answer.data["events"]:
             if (publisher, row[SEQ]) not in came:
-                upstream.dispatcher.deliver_durable(registration, _lone(publisher, row), ONE_ROW, 0)
+                upstream.dispatcher.deliver_durable(registration, _lone(publisher, row), [0], 0)
     if answer.data["dropped"]:
         reason = (
             f"the broker {upstream.session.broker!r} had no room for {answer.data['dropped']:,} "
@@ -43,4 +44,6 @@ async def begin_with_latest(upstream: BrokerUpstream, registration: Registration
 
 
 def _lone(publisher: str, row: Mapping[str, Any]) -> Parcel:
-    return Parcel.lone(publisher, Shape(schema_of(row)), tuple(row.values()))
+    present = {name: value for name, value in row.items() if value is not None}
+    shape = Shape(tuple(present), tuple(map(type, present.values())))
+    return Parcel.lone(publisher, shape, tuple(present.values()))

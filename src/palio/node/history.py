@@ -28,7 +28,7 @@ from palio.matching.protocol import Matcher, RowMask
 from palio.model.constraints import Constraint
 from palio.model.events import TIME
 from palio.model.filters import TRUE, Conjunction, Filter
-from palio.model.masks import pack_mask, unpack_mask
+from palio.model.masks import ONE_ROW, pack_mask
 from palio.model.operators import Op
 from palio.model.parcels import Parcel
 from palio.node.durable import DurableEvents
@@ -88,18 +88,18 @@ class History:
         since = Constraint.of(TIME, Op.GE, _EPOCH + timedelta(microseconds=since_us))
         self._since[subject] = Filter.of([Conjunction.of([since])])
         self.learn(asked)
-        engine = self._matcher()
-        engine.add(0, self._since[subject] & filter, destination=0)
+        wanted, engine = self._since[subject] & filter, self._matcher()
+        engine.add(0, wanted, destination=0)
         places = []
-        for entry, parcel, rows in self._entries():
-            wanted = None
-            if parcel is not None and LossMarker.of(parcel) is None:
+        for entry, parcel in self._entries():
+            mask: RowMask | None = ONE_ROW
+            if parcel.event is None:
                 mask = routed(engine, parcel).get(0)
-                if mask is None:
-                    continue
-                wanted = pack_mask(mask & unpack_mask(rows, len(parcel)))
-            share = Share(subject, number, wanted)
-            places.append(Place(self._name, log.offsets(), entry, (share,)))
+            elif LossMarker.of(parcel) is None and not wanted.matches(parcel.event, {}):
+                mask = None  # for one event an engine would cost more
+            if mask is not None:
+                share = Share(subject, number, pack_mask(mask))
+                places.append(Place(self._name, log.offsets(), entry, (share,)))
         return places
 
     def gap(self, since_us: int) -> str:
@@ -111,18 +111,19 @@ class History:
             begins = f"at {(_EPOCH + timedelta(microseconds=self.kept_from_us)).isoformat()}"
         return f"the history of {self._name!r} begins {begins}"
 
-    def _entries(self) -> Iterator[tuple[int, Parcel | None, bytes | None]]:
-        """Yield the entries of the history, in order; without events where these are damaged."""
+    def _entries(self) -> Iterator[tuple[int, Parcel]]:
+        """Yield the entries of the history, in order; a loss marker in place of a damaged one. All
+        their events are of the history, whose filter is TRUE.
+        """
         after = self._floor
         while (delivery := self._events.delivery(self.subject, after)) is not None:
-            after, parcel = delivery.offset, delivery.parcel
-            yield delivery.entry, None if delivery.is_damaged else parcel, delivery.rows
+            after = delivery.offset
+            yield delivery.entry, delivery.parcel
         for operation in self._events.log.in_flight:
-            if isinstance(operation, Put):
-                for target in operation.targets:
-                    for share in target.shares if target.home == self._name else ():
-                        if share.subject == self.subject:
-                            yield operation.entry, operation.parcel, share.rows
+            if isinstance(operation, Put) and operation.parcel is not None:
+                subjects = (share.subject for to in operation.targets for share in to.shares)
+                if self.subject in subjects:
+                    yield operation.entry, operation.parcel
 
     def learn(self, claim: Claim) -> None:
         """Follow the filter of a subscription that began here, until it moves or ends."""
