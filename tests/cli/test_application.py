@@ -22,8 +22,8 @@ match: EVENTS --subscriptions --output --how --key --as-of
 warm:
 demo: --seconds --rate --seed
 pub: SOURCE BROKER --durable --at-homes --ttl --dedup-id --identity --name
-sub: FILTER BROKER --param -p --durable --since --count --lifetime --reorder --by-brokers --identity
-    --name
+sub: FILTER BROKER --param -p --durable --since --latest-by --count --lifetime --reorder
+    --by-brokers --identity --name
 advertise: FILTER BROKER --param -p --identity --withdraw --name
 topology: BROKER
 trace: EVENT BROKER
