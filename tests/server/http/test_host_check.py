@@ -134,7 +134,7 @@ async def test_a_page_of_another_site_makes_no_subscription() -> None:
         assert (await client.get("/subscriptions")).json() == []
 
 
-OPEN_TO_ALL: Final = ("/", "/healthz", "/readyz", "/openapi.json", "/palio.js")
+OPEN_TO_ALL: Final = ("/", "/healthz", "/readyz", "/openapi.json", "/asyncapi.json", "/palio.js")
 """What says nothing of anybody."""
 
 

@@ -38,7 +38,7 @@ async def test_what_is_described_is_what_there_is() -> None:
 
 def test_references_lead_somewhere() -> None:
     whole = document()
-    found = list(_references(whole))
+    found = list(references(whole))
     assert found
     for reference in found:
         part: Any = whole
@@ -46,16 +46,16 @@ def test_references_lead_somewhere() -> None:
             part = part[step]
 
 
-def _references(part: Any) -> Any:
+def references(part: Any) -> Any:
     if isinstance(part, dict):
         for key, value in part.items():
             if key == "$ref":
                 yield value
             else:
-                yield from _references(value)
+                yield from references(value)
     elif isinstance(part, list):
         for each in part:
-            yield from _references(each)
+            yield from references(each)
 
 
 def test_every_operation_has_a_name_of_its_own() -> None:

@@ -38,12 +38,12 @@ from palio.node.limits import FEW_RECEIVERS
 from palio.node.readiness import Readiness
 from palio.protocol.addresses import bracketed
 from palio.server.hosts import Hosts, Origins
+from palio.server.http import asyncapi, openapi
 from palio.server.http.access import Access, accounted, body_of, read
 from palio.server.http.advertising import HttpAdvertisers
 from palio.server.http.connection import FrontDoor, HttpConnection, SocketConnection
 from palio.server.http.errors import MethodNotAllowed, NotFound, answer
 from palio.server.http.host_check import HostCheck, own_names
-from palio.server.http.openapi import document
 from palio.server.http.publishing import HttpPublishers
 from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
@@ -142,9 +142,6 @@ def application(
     async def live(_: Request) -> Response:
         return HTMLResponse(LIVE_PAGE, headers=LIVE_HEADERS)
 
-    async def described(_: Request) -> Response:
-        return JSONResponse(document())
-
     async def script(_: Request) -> Response:
         return FileResponse(SCRIPT, media_type="text/javascript; charset=utf-8")
 
@@ -175,13 +172,22 @@ def application(
         Route("/catalogue", catalogue),
         Route("/trace", trace, methods=["POST"]),
         Route("/", live),
-        Route("/openapi.json", described),
+        Route("/openapi.json", _described),
+        Route("/asyncapi.json", _sockets_described),
         Route("/palio.js", script),
         WebSocketRoute("/{path:path}", _no_socket),
     ]
     return Starlette(
         routes=routes, exception_handlers={PalioError: _failed, HTTPException: _not_http}
     )
+
+
+async def _described(_: Request) -> Response:
+    return JSONResponse(openapi.document())
+
+
+async def _sockets_described(_: Request) -> Response:
+    return JSONResponse(asyncapi.document())
 
 
 def _encoded(answer: object) -> Response:

@@ -236,12 +236,13 @@ def _running() -> dict[str, Any]:
         "The page of the broker.", {"200": ("It.", {"type": "string"}, "text/html")}, ("421",)
     )
     described = _operation("This document.", {"200": ("It.", known)}, ("421",))
+    sockets = _operation("The WebSockets in AsyncAPI.", {"200": ("It.", known)}, ("421",))
     script = _operation(
         "The client for web pages.",
         {"200": ("A module.", {"type": "string"}, "text/javascript")},
         ("421",),
     )
-    for each in (health, ready, described, script, live):
+    for each in (health, ready, described, sockets, script, live):
         each["security"] = []
     return {
         "/healthz": {"get": health},
@@ -253,6 +254,7 @@ def _running() -> dict[str, Any]:
         "/trace": {"post": trace},
         "/": {"get": live},
         "/openapi.json": {"get": described},
+        "/asyncapi.json": {"get": sockets},
         "/palio.js": {"get": script},
     }
 
