@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palio.errors import IllegalMessage
-from palio.protocol.limits import ACK_EVERY_BYTES, ACK_EVERY_ROUTES
+from palio.protocol.limits import ACK_EVERY_BYTES, ACK_EVERY_ROUTES, WINDOW_BYTES
 from palio.protocol.messages import (
     Deliver,
     Done,
@@ -78,6 +78,18 @@ def test_the_other_end_is_to_be_told_once_when_much_arrived() -> None:
     assert are_due == [False] * (needed - 1) + [True]
     assert stream.ack() == StreamAck(1 + needed)
     assert not stream.arrive(Done(1))
+
+
+@pytest.mark.parametrize("window", [1, 3_000, ACK_EVERY_BYTES, WINDOW_BYTES])
+def test_an_ack_is_due_before_a_window_is_full(window: int) -> None:
+    one, other = Stream(window), Stream(window)
+    for _ in range(WINDOW_BYTES // 20_000):
+        assert one.has_room
+        one.send(big(100))
+        if other.arrive(big(100)):
+            ack = other.ack()
+            assert ack is not None
+            one.seen(ack.count)
 
 
 @pytest.mark.parametrize(("more", "is_said"), [(-1, False), (0, True), (1, True)])

@@ -110,6 +110,8 @@ class Stream:
         self._received_bytes = 0
         self._received_routes = 0
         self._acked = 0
+        # The other end has such a window, too: an ack must be due before that is full.
+        self._ack_every_bytes = min(ACK_EVERY_BYTES, window // 2)
 
     @property
     def has_room(self) -> bool:
@@ -145,7 +147,8 @@ class Stream:
             self.rows_begun = 0
             self._received_bytes += size_of(message)
             self._received_routes += type(message) is Route
-        return self._received_bytes >= ACK_EVERY_BYTES or self._received_routes >= ACK_EVERY_ROUTES
+        is_much = self._received_bytes >= self._ack_every_bytes
+        return is_much or self._received_routes >= ACK_EVERY_ROUTES
 
     def begun(self, mark: object) -> int:
         """Return the rows of the next message that were taken already. If its connection breaks
