@@ -120,6 +120,20 @@ async def test_of_a_list_only_what_fails_is_a_dead_letter() -> None:
 
 
 @in_virtual_time
+async def test_nothing_is_kept_of_an_entry_whose_last_event_becomes_a_dead_letter() -> None:
+    async with Network() as net:
+        ann = await net.connect("b1")
+        failed = await letters(net)
+        _, orders = await worker(net, max_attempts=1)
+        await ann.publish([{"x": 1}, {"x": 2}], durable=True)
+        first, second = [await orders.receive(60.0) for _ in range(2)]
+        first.nack()
+        second.ack()  # while the letter is on its way to the disk
+        assert (await failed.receive(60.0))["x"] == 1
+        assert await kept(net, "b1", "bob/orders") == 0
+
+
+@in_virtual_time
 async def test_who_fails_at_dead_letters_gets_no_letter_about_its_own() -> None:
     async with Network() as net:
         eve = await net.connect("b1", name="eve")

@@ -261,13 +261,21 @@ class Consumers:
         letter, shares = packed(letter, core.durability.wanted_letters(letter, subject))
         entry = flight.offset if durable.deliveries.is_last(flight) else 0
         callbacks = Callbacks(
-            partial(self._buried, durable, flight), partial(self._not_buried, durable, flight)
+            partial(self._buried, durable, flight, entry),
+            partial(self._not_buried, durable, flight),
         )
         self.dead_letters += len(parcel)
         core.perform(events.bury(at.now, at.wall_us, subject, entry, letter, shares, callbacks))
 
-    def _buried(self, durable: Durable, flight: Flight) -> None:
-        durable.deliveries.forget(self._core.at.now, flight)
+    def _buried(self, durable: Durable, flight: Flight, acknowledged: int) -> None:
+        """Settle the entry; the append of its letter has not, if other events were open then."""
+        core, deliveries = self._core, durable.deliveries
+        now, subject = core.at.now, durable.subject
+        if deliveries.forget(now, flight) and not acknowledged:
+            above = (flight.offset,) if flight.offset > deliveries.floor else ()
+            core.perform(
+                core.durability.events.acknowledge(now, subject, deliveries.floor, above, b"")
+            )
 
     def _not_buried(self, durable: Durable, flight: Flight, _reason: str) -> None:
         """Try the entry once more, as the disk refused its letter."""
