@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from traceback import format_tb
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -68,9 +68,6 @@ from palio.routing.messages import Batch, Control, Flood, Leave, Settled
 from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
 
-if TYPE_CHECKING:
-    from palio.node.catching_up import CatchUp
-
 _FAULTS: Final = ("message_rejected", "append_refused")
 """Warnings that are logged as errors: a correct broker with a sound disk causes none of them."""
 
@@ -93,6 +90,27 @@ class DurableConsumers(Protocol):
 
     def evict(self, durable: Durable) -> None:
         """Detach a durable subscription that has moved or ended."""
+
+
+class DurableStart(Protocol):
+    """The part of `CatchUp` that the core and its modules call."""
+
+    due_at: float
+
+    def begin(self) -> None:
+        """Begin with what the disk has."""
+
+    def check(self) -> None:
+        """Begin durable service, or report a lost log, if it is time."""
+
+    def when_ready(self, action: Callable[[], None]) -> None:
+        """Call `action` once this broker accepts durable requests."""
+
+    def announce_log(self) -> None:
+        """Announce the number of this broker's log, if the network does not have it."""
+
+    def report_loss(self, broker: str) -> None:
+        """Queue a loss marker for every durable subscription: a broker's disk is lost."""
 
 
 class Core:
@@ -158,7 +176,7 @@ class Core:
         self.on_facts: Callable[[list[Fact]], None] = lambda _facts: None
         """Called with facts that are new here."""
         self.consumers: DurableConsumers
-        self.catch_up: CatchUp
+        self.catch_up: DurableStart
         """Set by `Node`, as the consumers are."""
         self.rate_limited_log = RateLimitedLog()
         self.rate_limiters = RateLimiters()
