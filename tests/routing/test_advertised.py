@@ -77,13 +77,13 @@ def test_what_is_announced_is_asked_once_for_each_publication(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
-    among = Announcements.among
+    announced_in = Announcements.announced_in
 
     def counted(self: Announcements, parcel: Parcel) -> RowMask:
         asked.append(len(parcel))
-        return among(self, parcel)
+        return announced_in(self, parcel)
 
-    monkeypatch.setattr(Announcements, "among", counted)
+    monkeypatch.setattr(Announcements, "announced_in", counted)
     broker = broker_with(ALICE, BOB)
     ask(broker, BOB, Subscribe(0, parse("EXISTS x")))
     ask(broker, ALICE, Advertise(0, parse_advertisement("x > 0")))

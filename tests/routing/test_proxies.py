@@ -24,7 +24,7 @@ from palio.routing.messages import (
     Unsubscribe,
 )
 from palio.routing.protocol import Peer, Send
-from palio.routing.proxies import MOST_LOOKED_AT, WIDE_AT, Proxies
+from palio.routing.proxies import MAX_TESTED, WIDE_AT, Proxies
 from palio.simulation import Topology
 from palio_studies.simulator import Network
 from tests.client.virtual import in_virtual_time
@@ -112,12 +112,11 @@ def test_a_master_that_comes_back_is_asked_again() -> None:
 @pytest.mark.parametrize("beyond", [-1, 0, 1])
 def test_of_who_offers_very_much_some_events_go_up(beyond: int) -> None:
     offers = [
-        Advertise(key, parse_advertisement(f"price = {key}"))
-        for key in range(MOST_LOOKED_AT + beyond)
+        Advertise(key, parse_advertisement(f"price = {key}")) for key in range(MAX_TESTED + beyond)
     ]
     broker = answered(proxy(MASTER, ONE), ONE, *offers)
     assert goes(broker, ONE, price=0) == set()
-    last = goes(broker, ONE, price=MOST_LOOKED_AT + beyond - 1)
+    last = goes(broker, ONE, price=MAX_TESTED + beyond - 1)
     assert last == ({"s0"} if beyond > 0 else set())
 
 

@@ -85,7 +85,7 @@ class Advertised(ForwardingRouter):
             last_announcements, last_parcel = self._last_fully_advertised
             if last_announcements is announcements and last_parcel is parcel:
                 return None
-        announced = announcements.among(parcel)
+        announced = announcements.announced_in(parcel)
         if not announced.all():
             return announced
         self._last_fully_advertised = announcements, parcel

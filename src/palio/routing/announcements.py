@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow as pa
 from palio.errors import LimitExceeded
 from palio.matching.protocol import RowMask
 from palio.matching.residuals import Columns, holds_on
-from palio.model.advertisements import Advertisement, Alternative
+from palio.model.advertisements import Advertisement, Alternative, UnreadAdvertisement
 from palio.model.events import is_system_name
 from palio.model.parcels import Parcel
 from palio.model.values import NO_VALUES
@@ -29,14 +28,14 @@ FEW_EVENTS: Final = 16
 class Announcements:
     """The advertisements of one publisher, with each distinct test numbered.
 
-    With `most` only so many advertisements are tested, and events that others announce count as not
-    advertised: it bounds the work that one event can cause.
+    Tests at most `max_alternatives` of their alternatives, to bound the work for one event. Events
+    that only the others announce count as not advertised.
 
     >>> import palio
     >>> from palio.model.row_parcels import RowParcel
     >>> from palio.routing.reference_selector import ReferenceSelector
     >>> offers = Announcements([palio.parse_advertisement("x > 1")], ReferenceSelector)
-    >>> offers.among(RowParcel("p", [{"x": 1}, {"x": 2}])).tolist()
+    >>> offers.announced_in(RowParcel("p", [{"x": 1}, {"x": 2}])).tolist()
     [False, True]
     """
 
@@ -45,12 +44,11 @@ class Announcements:
         offers: Sequence[Advertisement],
         new_selector: SelectorFactory,
         *,
-        most: int | None = None,
+        max_alternatives: int | None = None,
     ) -> None:
+        self._announces_all = any(isinstance(offer, UnreadAdvertisement) for offer in offers)
         alternatives = [alternative for offer in offers for alternative in offer.alternatives]
-        self._alternatives = alternatives[:most]
-        self._offers = list(offers)
-        self._most = most
+        self._alternatives = alternatives[:max_alternatives]
         self._new_selector = new_selector
         # Alternatives share tests, as of one attribute: the selector runs each distinct test once.
         tests = (test for alternative in self._alternatives for test in alternative.tests.values())
@@ -58,7 +56,7 @@ class Announcements:
 
     @cached_property
     def _selector(self) -> Selector | None:
-        """A selector of all tests; None if it takes fewer."""
+        """A selector with all tests; None if they exceed its limits: events are tested singly."""
         selector = self._new_selector()
         try:
             for test, number in self._numbers.items():
@@ -67,30 +65,34 @@ class Announcements:
             return None
         return selector
 
-    def among(self, parcel: Parcel) -> RowMask:
+    def announced_in(self, parcel: Parcel) -> RowMask:
         """Select the events of a parcel that any of the advertisements announces."""
+        if self._announces_all:
+            return np.ones(len(parcel), np.bool_)
         if len(parcel) <= FEW_EVENTS or self._selector is None:
             return np.fromiter(map(self._announces, parcel.rows), np.bool_, len(parcel))
-        return np.concatenate([self._of_batch(self._selector, batch) for batch in parcel.batches])
+        return np.concatenate(
+            [self._announced_in_batch(self._selector, batch) for batch in parcel.batches]
+        )
 
     def _announces(self, event: Mapping[str, Any]) -> bool:
-        """Return whether an offer announces an event. That offer is tested first next time, as a
+        """Return whether an alternative announces an event. It is tested first next time, as a
         publisher's events are mostly alike.
         """
-        for index, offer in enumerate(islice(self._offers, self._most)):
-            if offer.announces(event):
-                self._offers.insert(0, self._offers.pop(index))
+        for index, alternative in enumerate(self._alternatives):
+            if alternative.announces(event, open=False):
+                self._alternatives.insert(0, self._alternatives.pop(index))
                 return True
         return False
 
-    def _of_batch(self, selector: Selector, batch: pa.RecordBatch) -> RowMask:
+    def _announced_in_batch(self, selector: Selector, batch: pa.RecordBatch) -> RowMask:
         passed = selector.route(Parcel("", batch))
         announced = np.zeros(batch.num_rows, np.bool_)
         for alternative in self._alternatives:
-            announced |= self._by(alternative, batch, passed)
+            announced |= self._announced_by(alternative, batch, passed)
         return announced
 
-    def _by(
+    def _announced_by(
         self, alternative: Alternative, batch: pa.RecordBatch, passed: dict[int, RowMask]
     ) -> RowMask:
         """Select events of which each attribute passes its test, and no residual is false."""
@@ -103,6 +105,7 @@ class Announcements:
                 continue
             is_absent = column.is_null().to_numpy(zero_copy_only=False)
             mask = None if test is None else passed.get(self._numbers[test])
+            # No mask: the alternative does not name the attribute, or no event passed its test.
             announced &= is_absent if mask is None else is_absent | mask
         columns = Columns(batch)
         for residual in alternative.residuals:

@@ -42,9 +42,9 @@ events instead. Of n brokers that all offer and want one kind, each would be sen
 NARROW_AT: Final = 32
 """With fewer a wide broker is sent each subscription again; half, so that it does not alternate."""
 
-MOST_LOOKED_AT: Final = 64
-"""Offers of a peer that an event is tested by, those that matched last: 1 to 2 ms at most. Events
-that only other offers announce go up."""
+MAX_TESTED: Final = 64
+"""Alternatives of a peer's offers that an event is tested by: 1 to 2 ms at most. Events that only
+other alternatives announce go up."""
 
 ITSELF: Final = Peer(Role.SIDE, "")
 """This broker as a subscriber, and as the requester of its own waves."""
@@ -194,9 +194,9 @@ class Proxies(ForwardingRouter):
         expected = self._expected.get(sender)
         if expected is None:
             offers = [each.bound for each in entries.values()]
-            expected = Announcements(offers, self._new_selector, most=MOST_LOOKED_AT)
+            expected = Announcements(offers, self._new_selector, max_alternatives=MAX_TESTED)
             self._expected[sender] = expected
-        return ~expected.among(parcel)
+        return ~expected.announced_in(parcel)
 
     # --- consequences of a batch ---
 
