@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from paho.mqtt import client as paho
 
 from palio.bridge.links import Message
 from palio.bridge.mqtt import connect
@@ -81,6 +82,16 @@ async def test_a_topic_with_a_wildcard_is_refused(url: str) -> None:
             "Publish topic cannot contain wildcards.",
             "",
         ]
+
+
+async def test_a_subscription_that_was_not_sent_is_an_error_at_once(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    unsent = (paho.MQTT_ERR_NO_CONN, None)
+    monkeypatch.setattr(paho.Client, "subscribe", lambda *_, **__: unsent)
+    with pytest.raises(Unreachable, match="not currently connected"):
+        async with connect(url, "unsent", "a"):
+            pass
 
 
 async def test_a_server_that_is_away_is_unreachable() -> None:

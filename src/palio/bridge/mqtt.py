@@ -1,7 +1,8 @@
 """MQTT 5 with QoS 1 and a persistent session, by paho-mqtt.
 
-aiomqtt, which is built on it, acknowledges a message as it arrives; here that waits for Palio. Ids
-are the user property `id`; a message without one has none.
+aiomqtt, which is built on it, acknowledges a message as it arrives; here that waits for Palio. The
+user property `id` is a message's id. Without it the id is empty, so that Palio cannot recognize a
+redelivery.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from palio.errors import Unreachable
 
 SESSION_S: Final = 7 * 24 * 3600
 """How long the other broker keeps messages for a bridge that is stopped."""
+
+CONNACK: Final = 0
+"""Stands for the answer to a connection among those to packets: no packet has this id."""
 
 
 @asynccontextmanager
@@ -60,11 +64,19 @@ class Mqtt:
         )
         call = self._loop.call_soon_threadsafe
         self.client.max_inflight_messages_set(BATCH)
-        self.client.on_connect = lambda *given: call(self._connected, given[3], given[4])
-        self.client.on_publish = lambda *given: call(self._answered, given[2], given[3])
-        self.client.on_subscribe = lambda *given: call(self._answered, given[2], given[3][0])
-        self.client.on_disconnect = lambda *given: call(self._closed, given[3])
-        self.client.on_message = lambda *given: call(self._received, given[2])
+        self.client.on_connect = lambda _client, _data, _flags, code, properties: call(
+            self._connected, code, properties
+        )
+        self.client.on_publish = lambda _client, _data, packet_id, code, _properties: call(
+            self._answered, packet_id, code
+        )
+        self.client.on_subscribe = lambda _client, _data, packet_id, codes, _properties: call(
+            self._answered, packet_id, codes[0]
+        )
+        self.client.on_disconnect = lambda _client, _data, _flags, code, _properties: call(
+            self._closed, code
+        )
+        self.client.on_message = lambda _client, _data, message: call(self._received, message)
 
     async def open(self, host: str, port: int, source: str) -> None:
         """Connect, resume the session, and subscribe."""
@@ -75,28 +87,32 @@ class Mqtt:
             self.client.connect, host, port, clean_start=False, properties=properties
         )
         self.client.loop_start()
-        refused = await self._answer(0)
+        refused = await self._answer(CONNACK)
         if source and not refused:
-            refused = await self._answer(self.client.subscribe(source, qos=1)[1] or 0)
+            problem, packet_id = self.client.subscribe(source, qos=1)
+            if packet_id is None:
+                raise Unreachable(paho.error_string(problem))
+            refused = await self._answer(packet_id)
         if refused:
             raise Unreachable(f"the connection or subscription was refused: {refused}")
 
-    async def _answer(self, number: int) -> str:
+    async def _answer(self, packet_id: int) -> str:
         """Wait for the answer to a packet: why it was refused, or an empty text."""
-        answer = self._answers.setdefault(number, self._loop.create_future())
+        answer = self._answers.setdefault(packet_id, self._loop.create_future())
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 return await answer
         finally:
-            del self._answers[number]
+            del self._answers[packet_id]
 
     def _connected(self, code: Any, properties: Any) -> None:
-        most = getattr(properties, "ReceiveMaximum", BATCH)  # the client does not heed it
+        # The client does not obey the broker's ReceiveMaximum, so `_publish` does.
+        most = getattr(properties, "ReceiveMaximum", BATCH)
         self._slots = asyncio.Semaphore(min(most, BATCH))
-        self._answered(0, code)
+        self._answered(CONNACK, code)
 
-    def _answered(self, number: int, code: Any) -> None:
-        answer = self._answers.setdefault(number, self._loop.create_future())
+    def _answered(self, packet_id: int, code: Any) -> None:
+        answer = self._answers.setdefault(packet_id, self._loop.create_future())
         if not answer.done():
             answer.set_result(str(code) if code.is_failure else "")
 
