@@ -45,6 +45,7 @@ def test_a_token_is_made_read_and_revoked(key: Path, capsys: pytest.CaptureFixtu
     status, out, _ = run(capsys, "token", "inspect", token, "--keys", f"{key}.pub")
     assert status == 0
     assert "name            alice" in out
+    assert f"id              {made['id']}" in out
     assert "(valid)" in out
     assert "allow_subscribe price < 5" in out
     assert "allow_publish   nothing" in out

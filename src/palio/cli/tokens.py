@@ -31,12 +31,12 @@ def keys_create(
     """Make a pair of keys: FILE signs tokens, FILE.pub verifies them."""
     from palio.server import keyfiles
 
-    number = keyfiles.create_key(path)
+    key_id = keyfiles.create_key(path)
     public = f"{path}.pub"
     if as_json:
-        show({"id": number, "private": str(path), "public": public})
+        show({"id": key_id, "private": str(path), "public": public})
     else:
-        show(f"key {number}\n  {path}: signs tokens; keep it\n  {public}: give it to brokers")
+        show(f"key {key_id}\n  {path}: signs tokens; keep it\n  {public}: give it to brokers")
     return 0
 
 
@@ -48,9 +48,9 @@ def keys_list(
     """List the public keys that a broker would accept."""
     from palio.server import keyfiles
 
-    numbers = sorted(keyfiles.load_public_keys(path))
-    show({"keys": numbers} if as_json else "\n".join(numbers) or f"no key in {path}")
-    return 0 if numbers else 1
+    key_ids = sorted(keyfiles.load_public_keys(path))
+    show({"keys": key_ids} if as_json else "\n".join(key_ids) or f"no key in {path}")
+    return 0 if key_ids else 1
 
 
 @token_commands.command("create")
@@ -142,7 +142,7 @@ def token_inspect(
 
     text = inputs.token_of(token)
     header, claims = tokens.inspect(text)
-    problem = "not checked: give --keys" if keys is None else _problem(text, keys)
+    problem = "not checked: give --keys" if keys is None else _signature_error(text, keys)
     expired = time.time() >= claims.exp
     if as_json:
         document: dict[str, Any] = msgspec.to_builtins(claims)
@@ -170,15 +170,16 @@ def token_revoke(
     """Add a token to the file of revocations; brokers read it again within a second."""
     from palio.server import tokens
 
-    number = token
+    token_id = token
     if token == "-" or inputs.looks_like_token(token) or inputs.names_a_file(token):
-        number = inputs.token_of(token)
-    if number is not token and not inputs.looks_like_token(number):
-        raise InvalidInput(f"{token!r:.200} holds no token; name a file with one, or give its id")
-    if inputs.looks_like_token(number):
-        number = tokens.inspect(number)[1].jti
-    tokens.revoke(file, number)
-    show({"revoked": number} if as_json else f"revoked {number}")
+        text = inputs.token_of(token)
+        if not inputs.looks_like_token(text):
+            raise InvalidInput(
+                f"{token!r:.200} holds no token; name a file with one, or give its id"
+            )
+        token_id = tokens.inspect(text)[1].jti
+    tokens.revoke(file, token_id)
+    show({"revoked": token_id} if as_json else f"revoked {token_id}")
     return 0
 
 
@@ -209,7 +210,8 @@ def _broker_key(path: Path) -> str:
     return keyfiles.public_key_text(keys[0])
 
 
-def _problem(token: str, keys: Path) -> str:
+def _signature_error(token: str, keys: Path) -> str:
+    """Return why the signature is not valid; empty if it is."""
     from palio.server import keyfiles, tokens
 
     try:
@@ -225,7 +227,7 @@ def _described(header: Header, claims: Claims, *, expired: bool, signature: str)
     limits = ", ".join(f"{name} {number:g}" for name, number in claims.limits.items())
     rows = {
         "name": claims.sub,
-        "number": claims.jti,
+        "id": claims.jti,
         "network": claims.aud or "without a name",
         "key": f"{header.kid} ({signature})",
         "expires": f"{until}{' (it has expired)' if expired else ''}",
