@@ -182,6 +182,19 @@ def test_a_broker_that_withholds_its_part_of_a_trace_is_named() -> None:
     assert line == "b3: withheld its answer; b2 has no grant `monitor` there"
 
 
+def test_a_traced_event_that_comes_back_is_shown() -> None:
+    (line,) = _hop({"broker": "b1", "path": ["b1", "b2", "b1"], "loop": True})
+    assert line == "b1 > b2 > b1: the event came back, and goes no further"
+
+
+def test_neighbours_whose_grant_does_not_cover_a_traced_event_are_named() -> None:
+    lists: dict[str, list[str]] = {
+        name: [] for name in ("sessions", "matched", "forwards", "durable", "kept_for")
+    }
+    hop = {"broker": "b1", "path": ["b1"], "withheld_from": ["b2", "b3"], **lists}
+    assert list(_hop(hop)) == ["b1", "    withheld from b2, b3: no grant covers the event"]
+
+
 # --- without the grant ---
 
 

@@ -200,7 +200,11 @@ def _hop(hop: Mapping[str, Any], *, is_addressed: bool = False) -> Iterator[str]
         asker = hop["path"][-2]
         yield f"{hop['broker']}: withheld its answer; {asker} has no grant `monitor` there"
         return
-    yield " > ".join(hop["path"])
+    path = " > ".join(hop["path"])
+    if hop.get("loop"):
+        yield f"{path}: the event came back, and goes no further"
+        return
+    yield path
     for match in hop["matched"]:
         values = "".join(f", :{key} = {value!r}" for key, value in match["parameters"].items())
         receiver = match["durable"] or match["subscriber"]
@@ -210,7 +214,10 @@ def _hop(hop: Mapping[str, Any], *, is_addressed: bool = False) -> Iterator[str]
     yield from _multicast_lines(hop.get("multicast") or {"groups": [], "by_links": []})
     if hop["forwards"] and not is_addressed:
         yield f"    sent on to {', '.join(hop['forwards'])}"
-    if not (hop["sessions"] or hop["durable"] or hop["forwards"]):
+    withheld_from = hop.get("withheld_from", [])
+    if withheld_from:
+        yield f"    withheld from {', '.join(withheld_from)}: no grant covers the event"
+    if not (withheld_from or hop["sessions"] or hop["durable"] or hop["forwards"]):
         yield "    stops here: nothing matches"
 
 

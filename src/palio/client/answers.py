@@ -55,7 +55,7 @@ class DrainStatus(TypedDict):
     clients: int
     durable_subscriptions: int
     entries: int
-    """Durable events that it keeps, for others or for its own durable subscriptions."""
+    """Durable events that it stores, for others or for its own durable subscriptions."""
     neighbours: int
     """Brokers next to it that can take something over."""
     unreached: list[str]
@@ -70,7 +70,7 @@ class AddedPeer(TypedDict):
     peer: str
     url: str
     remembered: bool
-    """Whether it is so again after a restart; not where there is no data directory."""
+    """Whether the broker links to it again after a restart. False without a data directory."""
 
 
 class RemovedPeer(TypedDict):
@@ -116,9 +116,9 @@ class GroupInTrace(TypedDict):
 
     group: int
     to: list[str]
-    """Brokers that want it..."""
+    """Members of the group that want the event."""
     in_vain: list[str]
-    """...and that do not."""
+    """Members that would receive it in vain."""
 
 
 class MulticastHop(TypedDict):
@@ -133,16 +133,26 @@ class Hop(TypedDict):
 
     broker: str
     path: NotRequired[list[str]]
+    """The brokers from the first to this one."""
     sessions: NotRequired[list[str]]
+    """Clients of this broker that would receive the event."""
     matched: NotRequired[list[MatchedSubscription]]
+    """The subscriptions of those clients that the event matches."""
     forwards: NotRequired[list[str]]
+    """Neighbours that this broker would send the event to."""
     durable: NotRequired[list[str]]
+    """Home brokers that would store it."""
     kept_for: NotRequired[list[str]]
+    """Durable subscriptions that it would be stored for."""
     multicast: NotRequired[MulticastHop | None]
     """Of the first hop: None where events go from broker to broker by what each of them matches."""
     loop: NotRequired[bool]
+    """True if the trace came back to a broker that it had passed."""
     unreachable: NotRequired[bool]
     withheld: NotRequired[bool]
+    """True if the broker refused to answer: the broker before it has no grant `monitor` there."""
+    withheld_from: NotRequired[list[str]]
+    """Neighbours that the event would not be sent to, as their grant does not cover it."""
 
 
 class Trace(TypedDict):
