@@ -32,8 +32,8 @@ def _slices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """With every other seed events are read later than they come, and a few at once."""
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and callspec.params.get("seed", 0) % 2:
-        monkeypatch.setattr(reading, "FEW", 0)
-        monkeypatch.setattr(reading, "MOST_AT_ONCE", 40)
+        monkeypatch.setattr(reading, "READ_AT_ONCE", 0)
+        monkeypatch.setattr(reading, "SLICE", 40)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

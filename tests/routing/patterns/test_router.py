@@ -156,7 +156,7 @@ def test_alarms_do_not_pile_up_where_events_never_end() -> None:
         broker.advance(START + timedelta(seconds=second) + WINDOW)
         publish(broker, BOB, at(second + 0.5, b=2), seq=2 * second + 1)
         broker.advance(START + timedelta(seconds=second + 0.5) + WINDOW)
-        assert len(broker.delegation.reading.times) <= 2
+        assert len(broker.delegation.scheduler.times) <= 2
 
 
 def test_an_event_later_than_the_window_takes_no_part_and_is_counted() -> None:
@@ -464,8 +464,8 @@ def ticks(first: int, count: int) -> RowParcel:
 @pytest.mark.parametrize("step", [1, 13, 400])
 def test_much_is_read_and_let_go_in_slices(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work of one call is bounded, whatever came, and all is found in the end."""
-    monkeypatch.setattr(reading_room, "MOST_AT_ONCE", 50)
-    monkeypatch.setattr(reading_room, "FEW", 20)
+    monkeypatch.setattr(reading_room, "SLICE", 50)
+    monkeypatch.setattr(reading_room, "READ_AT_ONCE", 20)
     wishes = {key: pattern(f"a = {key} THEN a = {(key + 3) % 7}") for key in range(5)}
     broker = broker_with(ALICE, BOB)
     offer(broker, BOB, parse_advertisement("a IS NOT NULL"))
@@ -477,7 +477,7 @@ def test_much_is_read_and_let_go_in_slices(step: int, monkeypatch: pytest.Monkey
     now = START + timedelta(seconds=5)
     calls = 0
     while (wake := broker.wake) is not None and wake <= now:
-        before = len(broker.delegation.reading.unread) + sum(
+        before = len(broker.delegation.scheduler.unread) + sum(
             each.assembly.held for each in broker.subscriptions if each.assembly
         )
         for _, message in broker.advance(now):
@@ -487,7 +487,7 @@ def test_much_is_read_and_let_go_in_slices(step: int, monkeypatch: pytest.Monkey
         assert calls < 2_000
         assert before - sum(
             each.assembly.held for each in broker.subscriptions if each.assembly
-        ) <= (len(broker.delegation.reading.unread) + 51)
+        ) <= (len(broker.delegation.scheduler.unread) + 51)
     assert calls > 10
     rows = [Occurrence(row["$time"], "p", row["$seq"], row) for row in ticks(0, 800).rows]
     for key, wish in wishes.items():
@@ -513,8 +513,8 @@ def test_what_there_is_no_room_for_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_assembly_that_moves_reads_first_what_came_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reading_room, "FEW", 0)
-    monkeypatch.setattr(reading_room, "MOST_AT_ONCE", 10)
+    monkeypatch.setattr(reading_room, "READ_AT_ONCE", 0)
+    monkeypatch.setattr(reading_room, "SLICE", 10)
     for count, missed in ((10, 0), (11, 1)):
         broker = broker_with(TWO, BOB)
         offer(broker, BOB, parse_advertisement("a IS NOT NULL"))
@@ -528,4 +528,4 @@ def test_an_assembly_that_moves_reads_first_what_came_for_it(
         assert len(held) + len(returned.progress.held) == 10
         told = [each for each in answers if isinstance(each, TooLate)]
         assert sum(each.count for each in told) == missed
-        assert not broker.delegation.reading.unread
+        assert not broker.delegation.scheduler.unread

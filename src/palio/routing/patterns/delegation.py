@@ -42,7 +42,7 @@ from palio.routing.patterns.messages import (
     UnsubscribePattern,
 )
 from palio.routing.patterns.providers import Providers
-from palio.routing.patterns.reading import Reading
+from palio.routing.patterns.reading import AssemblyScheduler
 from palio.routing.patterns.subscriptions import (
     AssemblyPlace,
     PatternSubscription,
@@ -59,7 +59,7 @@ class Delegation:
         self.providers = Providers(underlay)
         self.subscriptions: dict[int, PatternSubscription] = {}
         """By number, in the order they came."""
-        self.reading = Reading(self.subscriptions)
+        self.scheduler = AssemblyScheduler(self.subscriptions)
         """The events of assemblies here."""
         self._late_before = 0
         self._by_key: dict[Peer, dict[int, PatternSubscription]] = {}
@@ -182,7 +182,7 @@ class Delegation:
 
     def _return(self, subscription: PatternSubscription) -> list[Send]:
         """Give the assembly back to the subscriber that recalled it."""
-        self.reading.read_all(subscription)
+        self.scheduler.read_all(subscription)
         assembly, reports = subscription.assembly, self.late_reports(subscription)
         progress = AssemblyProgress() if assembly is None else assembly.stop()
         answer = Send(subscription.subscriber, Returned(subscription.key, progress))
@@ -235,7 +235,7 @@ class Delegation:
             return [withdrawal, *self.settle(subscription)]
         subscription.stage = AssemblyPlace.THERE
         # Events that came before `Ready` are nowhere else, so the state has to include them.
-        self.reading.read_all(subscription)
+        self.scheduler.read_all(subscription)
         reports = self.late_reports(subscription)
         resume = Send(provider, Resume(subscription.number, assembly.stop()))
         return [*reports, resume, *self._disassemble(subscription)]
@@ -247,9 +247,9 @@ class Delegation:
         if not follows(subscription.pattern, progress):
             raise IllegalMessage(sender, "no monitor of the pattern comes to such a state")
         subscription.stage = AssemblyPlace.HERE
-        self.reading.read_all(subscription)
+        self.scheduler.read_all(subscription)
         self._collecting(subscription).resume(progress)
-        self.reading.times.schedule(subscription)
+        self.scheduler.times.schedule(subscription)
 
     # --- moves of the assembly ---
 
@@ -292,7 +292,7 @@ class Delegation:
 
     def _disassemble(self, subscription: PatternSubscription) -> list[Send]:
         """Stop assembling here, and unsubscribe the steps."""
-        self.reading.unread.take(subscription.number)
+        self.scheduler.unread.take(subscription.number)
         if subscription.assembly is not None:
             self._late_before += subscription.assembly.late
             subscription.assembly = None
@@ -334,7 +334,7 @@ class Delegation:
             AssemblyPlace.IDLE if subscription.assembly is None else AssemblyPlace.HERE
         )
         if subscription.assembly is not None and subscription.assembly.is_waiting:
-            self.reading.read_all(subscription)
+            self.scheduler.read_all(subscription)
             subscription.assembly.resume(AssemblyProgress())
-            self.reading.times.schedule(subscription)
+            self.scheduler.times.schedule(subscription)
         return self.settle(subscription)

@@ -1,6 +1,8 @@
-"""`Reading`: holds events back for the assemblies of a broker, and releases them a window later.
+"""`AssemblyScheduler`: hands arriving events to the pattern assemblies of this broker, and releases
+each event to its pattern once the reorder window is over.
 
-Both are done in slices of some 10 ms; `Unread` has the reason.
+It works in slices of about 10 ms, because one publication can concern a thousand patterns and would
+block the broker.
 """
 
 from __future__ import annotations
@@ -24,17 +26,18 @@ from palio.routing.patterns.unread import Unread
 AT_ONCE: Final = datetime(1, 1, 1, tzinfo=UTC)
 """A time that any window has passed."""
 
-FEW: Final = 64
-"""Events, counted for each pattern, that are read as they arrive: a slice would cost more."""
+READ_AT_ONCE: Final = 64
+"""Up to this many events, counted for each pattern, are handed over on arrival: to queue them would
+cost more."""
 
-MOST_AT_ONCE: Final = 2_000
-"""Events that are read or released in a slice, counted for each pattern: 5 to 10 ms."""
+SLICE: Final = 2_000
+"""Events that are handed over or released in a slice, counted for each pattern: 5 to 10 ms."""
 
 
-class Reading:
-    """The events of one broker's assemblies; `subscription` are its patterns by number.
+class AssemblyScheduler:
+    """The events of one broker's assemblies; `subscriptions` are its patterns by number.
 
-    >>> Reading({}).first is None
+    >>> AssemblyScheduler({}).earliest_release is None
     True
     """
 
@@ -46,16 +49,18 @@ class Reading:
         """Events that arrived and are yet to be read."""
 
     @property
-    def first(self) -> datetime | None:
-        """Time of publication of the first event held back; long ago if events are unread."""
+    def earliest_release(self) -> datetime | None:
+        """Publication time of the earliest event held back; `AT_ONCE` while events are unread, so
+        that the broker calls `release` without waiting.
+        """
         return AT_ONCE if self.unread else self.times.first
 
     def accept(self, parcel: Parcel, needed: dict[int, RowMask]) -> None:
         """Accept events, some for each of these patterns.
 
-        They are read at once only if none are unread: else they would overtake those.
+        They are handed over at once only if none are unread: else they would overtake those.
         """
-        if len(needed) * len(parcel) <= FEW and not self.unread:
+        if len(needed) * len(parcel) <= READ_AT_ONCE and not self.unread:
             for number, mask in needed.items():
                 self._hold_back(self._subscriptions[number], parcel.select(mask))
             return
@@ -64,8 +69,11 @@ class Reading:
             self._drop(self._subscriptions[number], parcel.numbers[needed[number]], parcel)
 
     def read_all(self, subscription: PatternSubscription) -> None:
-        """Read the events of an assembly before it moves; those beyond a slice count as late."""
-        left = MOST_AT_ONCE
+        """Hand over all unread events of a pattern before its assembly moves to another broker.
+
+        Those beyond one slice are reported as late: there is no time for them.
+        """
+        left = SLICE
         for parcel, mask in self.unread.take(subscription.number):
             left -= int(mask.sum())
             if left >= 0:
@@ -74,14 +82,14 @@ class Reading:
                 self._drop(subscription, parcel.numbers[mask], parcel)
 
     def release(self, until: datetime) -> Iterator[tuple[PatternSubscription, list[Parts]]]:
-        """Do one slice of work: read events, then release those published by then.
+        """Do one slice of work: hand events over, then release those published by `until`.
 
-        Yields the patterns that released any, each with the occurrences that these completed.
+        Yields the patterns that released any, each with the matches that these completed.
         Nothing is released while events are unread, as one of them may be earlier.
         """
-        left = MOST_AT_ONCE - len(self.unread)
-        for number, some in self.unread.read(MOST_AT_ONCE):
-            self._hold_back(self._subscriptions[number], some)
+        left = SLICE - len(self.unread)
+        for number, events in self.unread.read(SLICE):
+            self._hold_back(self._subscriptions[number], events)
         while left > 0 and not self.unread and self.times.is_due(until):
             subscription = self._subscriptions.get(self.times.take())
             if subscription is None or subscription.assembly is None:
@@ -92,16 +100,16 @@ class Reading:
             left -= before - subscription.assembly.held + 1
             self.times.schedule(subscription)
 
-    def _hold_back(self, subscription: PatternSubscription, some: Parcel) -> None:
+    def _hold_back(self, subscription: PatternSubscription, events: Parcel) -> None:
         assembly = subscription.assembly
         assert assembly is not None
         before, had_missed = assembly.earliest, assembly.has_late
         assembly.push(
-            Occurrence(row[TIME], some.publisher, seq, row)
-            for seq, row in zip(some.seqs, some.rows, strict=True)
+            Occurrence(row[TIME], events.publisher, seq, row)
+            for seq, row in zip(events.seqs, events.rows, strict=True)
         )
         if assembly.has_late and not had_missed:  # reported with others, a window later
-            self.times.note(subscription.number, max(row[TIME] for row in some.rows))
+            self.times.note(subscription.number, max(row[TIME] for row in events.rows))
         if assembly.earliest != before or assembly.is_full:
             self.times.schedule(subscription)
 

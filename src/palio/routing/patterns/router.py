@@ -184,7 +184,7 @@ class Patterned:
             events = parcel.select(needed)
             check_times(events)
             self.observed += len(events)
-            self.delegation.reading.accept(events, self._underlay.needed(events))
+            self.delegation.scheduler.accept(events, self._underlay.needed(events))
         return routes
 
     def check_room(self, subscriber: Peer, more: int) -> None:
@@ -206,7 +206,7 @@ class Patterned:
         sends: list[Send] = []
         if self.is_changing:
             return sends
-        for subscription, composites in self.delegation.reading.release(now - self.window):
+        for subscription, composites in self.delegation.scheduler.release(now - self.window):
             for events in composites:
                 sends += self.delegation.report(subscription, events)
             sends += self.delegation.late_reports(subscription)
@@ -215,7 +215,7 @@ class Patterned:
     @property
     def wake(self) -> datetime | None:
         """The time at which `advance` is next to be called; None if no events are held back."""
-        first = self.delegation.reading.first
+        first = self.delegation.scheduler.earliest_release
         if self.is_changing or first is None:
             return None
         return first if first == AT_ONCE else first + self.window
