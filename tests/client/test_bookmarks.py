@@ -76,7 +76,7 @@ class Reader:
         return Sequences(pattern, {}, window_s, is_durable=True)
 
     def take_in(self, entry: int, publisher: str, rows: list[dict[str, Any]], now: float) -> None:
-        fresh = self.receipts.came(rows, publisher, entry, 100)
+        fresh = self.receipts.receive(rows, publisher, entry, 100)
         found, late = self.sequences.push(fresh, publisher, now)
         assert late is None, "nothing is late merely because it came again"
         self._note(found)
@@ -194,7 +194,7 @@ def test_an_event_held_back_keeps_its_entry_and_those_after_it() -> None:
     reader.take_in(1, "p", [row(9, 1, 1)], 0.0)  # of a broker whose clock is ahead
     reader.take_in(2, "q", [row(1, 1, 1)], 0.0)
     reader.take_in(3, "q", [row(2, 2, 2)], 0.0)
-    reader.receipts.report(is_news=True)
+    reader.receipts.report(was_handled=True)
     assert line.said == [(0, 3, b"")]
     reader.advance(WINDOW_S)
     reader.deal()
@@ -215,10 +215,10 @@ def test_the_broker_is_told_what_is_held_unless_too_much_waits(*, is_full: bool)
     receipts = PatternReceipts(sequences, 2, line.say)
     receipts.expect([Event({}, "p", 0, at(0)) for _ in range(1 + is_full)])
     for entry, size in ((1, HELD_BYTES - 1), (2, 1)):
-        sequences.push(receipts.came([row(entry, 1, entry)], "p", entry, size), "p", 0.0)
+        sequences.push(receipts.receive([row(entry, 1, entry)], "p", entry, size), "p", 0.0)
         receipts.report()
         assert line.said == ([(0, 2, b"")] if entry == 2 and not is_full else [])
-    receipts.report(is_news=True)
+    receipts.report(was_handled=True)
     assert line.said[-1] == (0, 0 if is_full else 2, b"")
 
 

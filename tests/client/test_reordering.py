@@ -13,9 +13,9 @@ from hypothesis import given
 from palio.client.connection import Client
 from palio.client.events import Event, Gap
 from palio.client.reordering import (
-    LEAST_REORDER_S,
-    MAX_FOUND_S,
+    MAX_ADAPTIVE_S,
     MAX_REORDER_S,
+    MIN_ADAPTIVE_S,
     REORDER_S,
     TRIAL_EVENTS,
     TRIAL_S,
@@ -44,40 +44,43 @@ def test_a_reorder_window_has_a_largest_size() -> None:
 
 def calm(window: Window, begin: float, events: int = TRIAL_EVENTS, s: float = TRIAL_S) -> float:
     """A trial in which nothing is overtaken: the window after it."""
-    window.saw(begin, 1, 0.0)
-    window.saw(begin + s, events - 1, 0.0)
+    window.record_in_time(begin, 1, 0.0)
+    window.record_in_time(begin + s, events - 1, 0.0)
     return window.seconds
 
 
 def test_a_window_grows_at_once_to_twice_what_is_needed() -> None:
     window = Window(None)
-    window.saw(0.0, 1, REORDER_S / 2)
+    window.record_in_time(0.0, 1, REORDER_S / 2)
     assert window.seconds == REORDER_S
-    window.saw(0.1, 1, 0.75)
+    window.record_in_time(0.1, 1, 0.75)
     assert window.seconds == 1.5
-    window.saw(0.2, 1, 0.1)
+    window.record_in_time(0.2, 1, 0.1)
     assert window.seconds == 1.5
 
 
 @pytest.mark.parametrize(
-    ("overtaken_s", "found_s"), [(4.9, 9.8), (5.0, MAX_FOUND_S), (5.1, MAX_FOUND_S)]
+    ("delay_s", "found_s"), [(4.9, 9.8), (5.0, MAX_ADAPTIVE_S), (5.1, MAX_ADAPTIVE_S)]
 )
-def test_nothing_longer_than_so_long_is_found_out(overtaken_s: float, found_s: float) -> None:
-    for tell in (Window.missed, lambda window, now, seconds: window.saw(now, 1, seconds)):
+def test_nothing_longer_than_so_long_is_found_out(delay_s: float, found_s: float) -> None:
+    for tell in (
+        Window.record_late,
+        lambda window, now, seconds: window.record_in_time(now, 1, seconds),
+    ):
         window = Window(None)
-        tell(window, 0.0, overtaken_s)
+        tell(window, 0.0, delay_s)
         assert window.seconds == found_s
 
 
 def test_a_window_shrinks_by_half_a_trial_and_not_below_the_least() -> None:
     window = Window(None)
-    assert [calm(window, trial * 1_000.0) for trial in range(3)] == [0.5, 0.25, LEAST_REORDER_S]
+    assert [calm(window, trial * 1_000.0) for trial in range(3)] == [0.5, 0.25, MIN_ADAPTIVE_S]
 
 
 def test_a_window_stays_twice_as_long_as_events_were_overtaken_lately() -> None:
     window = Window(None)
-    window.saw(0.0, TRIAL_EVENTS, 0.4)
-    window.saw(TRIAL_S, 1, 0.0)
+    window.record_in_time(0.0, TRIAL_EVENTS, 0.4)
+    window.record_in_time(TRIAL_S, 1, 0.0)
     assert window.seconds == 0.8
     assert calm(window, 1_000.0) == 0.4
 
@@ -99,19 +102,19 @@ def test_late_events_double_the_window_once_in_its_own_length() -> None:
     """What came before it grew says nothing of the window as it is now."""
     window, found = Window(None), []
     for now in (0.0, 0.5, 1.9, 2.0, 5.9, 6.0, 14.0):
-        window.missed(now, 0.01)
+        window.record_late(now, 0.01)
         found.append(window.seconds)
-    assert found == [2.0, 2.0, 2.0, 4.0, 4.0, 8.0, MAX_FOUND_S]
+    assert found == [2.0, 2.0, 2.0, 4.0, 4.0, 8.0, MAX_ADAPTIVE_S]
 
 
 def test_a_late_event_begins_the_trial_anew() -> None:
     window = Window(None)
-    window.saw(0.0, TRIAL_EVENTS, 0.0)
-    window.missed(1.0, 0.01)
-    window.saw(2.0, TRIAL_EVENTS, 0.0)
-    window.saw(TRIAL_S + 1, 1, 0.0)
+    window.record_in_time(0.0, TRIAL_EVENTS, 0.0)
+    window.record_late(1.0, 0.01)
+    window.record_in_time(2.0, TRIAL_EVENTS, 0.0)
+    window.record_in_time(TRIAL_S + 1, 1, 0.0)
     assert window.seconds == 2.0
-    window.saw(TRIAL_S + 2, 1, 0.0)
+    window.record_in_time(TRIAL_S + 2, 1, 0.0)
     assert window.seconds == 1.0
 
 
@@ -260,7 +263,7 @@ async def hear_in_calm_times() -> None:
         for reorder_timeout, count, pause_s in (
             (REORDER_S, 101, 6.0),
             (REORDER_S / 2, 101, 6.0),
-            (LEAST_REORDER_S, 50, 0.3),
+            (MIN_ADAPTIVE_S, 50, 0.3),
         ):
             assert heard.reorder_timeout == reorder_timeout
             assert await pairs(net, heard, count, pause_s) == count

@@ -138,7 +138,7 @@ def test_when_events_came_is_kept_for_those_held_back_only() -> None:
     for seq in range(2_000):
         sequences.push([row(seq / 10, 9, seq)], "p", 10.0)
     assert sequences.wake is not None
-    assert len(sequences._came) <= 6
+    assert len(sequences._arrivals) <= 6
 
 
 @our.examples(100)

@@ -152,7 +152,7 @@ class Assembling:
         """
         receipts = self.receipts
         assert receipts is not None
-        self.push(receipts.came(events, publisher, entry, size), publisher)
+        self.push(receipts.receive(events, publisher, entry, size), publisher)
         receipts.report()
 
     def _acknowledge(self, entry: int, held: int, bookmark: bytes) -> None:

@@ -59,23 +59,26 @@ class Bookmark(msgspec.Struct, frozen=True, array_like=True):
     after: Place
     taken: tuple[Occurrence, ...]
     reorder_s: float
-    """The window that was in force: what it had time for is not to be late when it comes again."""
+    """The window in force: an event that was in time for it must not be late when redelivered."""
 
     @classmethod
     def read(cls, packed: bytes) -> Self:
-        """`packed` undone; `InvalidInput` if it is no bookmark."""
+        """Decode a packed bookmark; `InvalidInput` if it is none."""
         try:
             return msgspec.msgpack.decode(packed, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError) as error:
             raise InvalidInput(f"this is no bookmark of a pattern: {error}") from None
 
     def packed(self) -> bytes:
-        """As a broker keeps it."""
+        """Return the bytes that a broker stores."""
         return msgspec.msgpack.encode(self)
 
 
 class PatternReceipts:
-    """The entries of a durable pattern that were not acknowledged, and its occurrences."""
+    """The unacknowledged entries of a durable pattern, and its matches.
+
+    An `Occurrence` is one event; `occurrences` are complete matches of the pattern.
+    """
 
     def __init__(
         self, sequences: Sequences, queue_size: int, send: Callable[[int, int, bytes], None]
@@ -91,17 +94,17 @@ class PatternReceipts:
         self._handled_until: Place | None = None
         self._entries: deque[tuple[int, Place | None]] = deque()
         """What was not acknowledged: the number, and the last place at which a step wants it."""
-        self._unreported: dict[int, None] = {}
+        self._gaps_to_report: dict[int, None] = {}
         """Lost entries whose gap the application has not received yet."""
         self._last_entry = 0
-        self._unreported_bytes = 0
-        """Bytes that came since the last acknowledgement of what is held."""
+        self._bytes_since_ack = 0
+        """Bytes received since the broker was last told what is held here."""
         self._seen = DedupWindow()
         self._last_bookmark: Place | None = None
         self._resumed_at: Place | None = None
 
     def follow(self, sequences: Sequences) -> None:
-        """These are the sequences from now on."""
+        """Use these sequences from now on."""
         self._sequences = sequences
         self._digest = digest(sequences.pattern)
 
@@ -110,17 +113,17 @@ class PatternReceipts:
         """True if the broker is not to send more, as so many occurrences are unacknowledged."""
         return len(self._unhandled) >= self._queue_size
 
-    def came(
+    def receive(
         self, events: Sequence[dict[str, Any]], publisher: str, entry: int, size: int
     ) -> list[dict[str, Any]]:
-        """Events that some step wants came in an entry (0: in none) of so many bytes: those that
-        did not come before.
+        """Record an entry (0: none) of `size` bytes, and return those of its events that have not
+        been received before. Some step of the pattern wants each of these events.
         """
         if entry:
             last = max(((event[TIME], publisher, event[SEQ]) for event in events), default=None)
             self._entries.append((entry, last))
             self._last_entry = entry
-            self._unreported_bytes += size
+            self._bytes_since_ack += size
         if not events:
             return []
         numbers = [event[SEQ] for event in events]
@@ -132,13 +135,13 @@ class PatternReceipts:
             if is_fresh and not self._is_over((event[TIME], publisher, event[SEQ]))
         ]
 
-    def lost(self, entry: int) -> Callable[[], None]:
-        """An entry came without events; call the result once the gap for it was reported."""
+    def receive_gap(self, entry: int) -> Callable[[], None]:
+        """Record an entry without events; call the result once its gap was reported."""
         self._entries.append((entry, None))
-        self._last_entry, self._unreported[entry] = entry, None
+        self._last_entry, self._gaps_to_report[entry] = entry, None
 
         def reported() -> None:
-            self._unreported.pop(entry, None)
+            self._gaps_to_report.pop(entry, None)
             self.report()
 
         return reported
@@ -147,14 +150,14 @@ class PatternReceipts:
         return self._resumed_at is not None and place <= self._resumed_at
 
     def expect(self, occurrences: Iterable[Event]) -> Entry | None:
-        """Occurrences go into the queue, each with its receipt: the entry of the last one."""
+        """Give each match that is to be queued its receipt; return the entry of the last one."""
         entry = None
         for occurrence in occurrences:
             self._found += 1
             place = (occurrence.time, occurrence.publisher, occurrence.seq)
             self._unhandled.append((self._found, place))
-            came = self.occurrences.came(self._found, occurrence.publisher, NO_NUMBERS)
-            entry = self.occurrences.expect(came, 1)
+            received = self.occurrences.came(self._found, occurrence.publisher, NO_NUMBERS)
+            entry = self.occurrences.expect(received, 1)
             occurrence.receipt = self.occurrences.make(entry, seq=occurrence.seq)
         return entry
 
@@ -163,31 +166,35 @@ class PatternReceipts:
         if isinstance(outcome, Nack):
             raise NotSupported(_NO_NACK)
         number = outcome.entry
-        is_news = False
+        was_handled = False
         while self._unhandled and self._unhandled[0][0] <= number:
             _, self._handled_until = self._unhandled.popleft()
-            is_news = True
-        self.report(is_news=is_news)
+            was_handled = True
+        self.report(was_handled=was_handled)
 
-    def report(self, *, is_news: bool = False) -> None:
-        """Acknowledge what the broker need not keep, if there is any, or other news."""
+    def report(self, *, was_handled: bool = False) -> None:
+        """Send the broker an ack and a bookmark, if an entry can be acknowledged, a match was
+        handled (`was_handled`), or the broker needs the ack in order to send more.
+        """
         sequences = self._sequences
         after = self._handled_until if self._unhandled else sequences.after
-        is_held = self._unreported_bytes >= HELD_BYTES and not self.is_full
-        if not (is_news or is_held or self._is_passed(after)):
+        is_ack_due = self._bytes_since_ack >= HELD_BYTES and not self.is_full
+        if not (was_handled or is_ack_due or self._is_passed(after)):
             return
         taken = () if self._unhandled else sequences.taken
         packed = self._packed(after, taken)
-        if len(packed) > MAX_BOOKMARK_BYTES:  # then it stays where it was
-            after = self._handled_until if is_news else None
+        if len(packed) > MAX_BOOKMARK_BYTES:
+            # The bookmark stays at the last handled match, without the partial match, whose events
+            # are redelivered.
+            after = self._handled_until if was_handled else None
             packed = self._packed(after, ())
         entry = 0
         while self._is_passed(after):
             entry, _ = self._entries.popleft()
         held = 0
         if not self.is_full:
-            held, self._unreported_bytes = self._last_entry, 0
-        if entry or is_news or is_held:
+            held, self._bytes_since_ack = self._last_entry, 0
+        if entry or was_handled or is_ack_due:
             self._last_bookmark = after or self._last_bookmark
             self._send(entry, held, packed)
 
@@ -197,7 +204,7 @@ class PatternReceipts:
             return False
         entry, last = self._entries[0]
         if last is None:
-            return entry not in self._unreported
+            return entry not in self._gaps_to_report
         return after is not None and last <= after
 
     def _packed(self, after: Place | None, taken: tuple[Occurrence, ...]) -> bytes:
@@ -206,10 +213,10 @@ class PatternReceipts:
         return Bookmark(self._digest, after, taken, self._sequences.reorder_s).packed()
 
     def resume(self, mark: Bookmark, sequences: Sequences) -> bool:
-        """The broker has a bookmark. Whether to resume from there with these sequences, to which
-        nothing has come: else the last one sent from here is further on.
+        """Resume from the broker's bookmark and return True, unless the last bookmark sent from
+        here is further on. `sequences` must not have received any event yet.
 
-        Occurrences found here are then found again, or were by the client that left it.
+        Matches found here are then found again, or were found by the client that left the bookmark.
         """
         if self._last_bookmark is not None and mark.after <= self._last_bookmark:
             return False
@@ -223,10 +230,10 @@ class PatternReceipts:
         return True
 
     def renew(self) -> None:
-        """The session is lost: what was not acknowledged will come again, under other numbers."""
+        """Forget the entries of a lost session: the broker redelivers them under other numbers."""
         self._entries.clear()
-        self._unreported.clear()
-        self._last_entry = self._unreported_bytes = 0
+        self._gaps_to_report.clear()
+        self._last_entry = self._bytes_since_ack = 0
 
 
 def digest(pattern: Pattern) -> bytes:

@@ -293,7 +293,7 @@ def _lost(registration: Registration, entry: int, publisher: str) -> Callable[[]
     """
     assembling, receipts = registration.assembling, registration.receipts
     if assembling is not None and assembling.receipts is not None:
-        return assembling.receipts.lost(entry)
+        return assembling.receipts.receive_gap(entry)
     return receipts.make(receipts.expect(receipts.came(entry, publisher, NO_NUMBERS), 1)).give
 
 

@@ -19,10 +19,10 @@ the clock skew of brokers."""
 MAX_REORDER_S: Final = 3_600.0
 """The longest window to request: an application with later events needs an archive."""
 
-LEAST_REORDER_S: Final = 0.25
+MIN_ADAPTIVE_S: Final = 0.25
 """The shortest adaptive window: a retransmission, which a calm trial may not contain."""
 
-MAX_FOUND_S: Final = 10.0
+MAX_ADAPTIVE_S: Final = 10.0
 """The longest adaptive window: one broker's wrong clock must not delay all patterns."""
 
 MARGIN: Final = 2.0
@@ -56,7 +56,7 @@ class Window:
     """The reorder window of one pattern: fixed if given, adaptive if None.
 
     >>> window = Window(None)
-    >>> window.saw(now=0.0, count=1, overtaken_s=0.75)
+    >>> window.record_in_time(now=0.0, count=1, delay_s=0.75)
     >>> window.seconds
     1.5
     """
@@ -69,30 +69,30 @@ class Window:
         self._grew_at = self._since = float("-inf")
         self._count, self._longest_s = 0, 0.0
 
-    def saw(self, now: float, count: int, overtaken_s: float) -> None:
-        """Record events that came in time, the latest of them by `overtaken_s`."""
+    def record_in_time(self, now: float, count: int, delay_s: float) -> None:
+        """Record events that came in time, the latest of them by `delay_s`."""
         if not self._count:
             self._since = now
         self._count += count
-        self._longest_s = max(self._longest_s, overtaken_s)
-        self._grow(now, overtaken_s)
+        self._longest_s = max(self._longest_s, delay_s)
+        self._grow(now, delay_s)
         if self._count >= TRIAL_EVENTS and now - self._since >= TRIAL_S:
-            needed = max(LEAST_REORDER_S, MARGIN * self._longest_s)
+            needed = max(MIN_ADAPTIVE_S, MARGIN * self._longest_s)
             self.seconds = min(self.seconds, max(needed, self.seconds / 2))
             self._restart_trial()
 
-    def missed(self, now: float, overtaken_s: float) -> None:
-        """Record an event that came too late, by at least `overtaken_s`.
+    def record_late(self, now: float, delay_s: float) -> None:
+        """Record an event that came too late, by at least `delay_s`.
 
-        Its successors may have been released before the window last grew. Such an event is no
-        evidence against the present window.
+        The events after it may have been released while the window was shorter. Then its delay does
+        not show that the present window is too short.
         """
         is_new = now >= self._grew_at + self.seconds
-        self._grow(now, max(overtaken_s, self.seconds) if is_new else overtaken_s)
+        self._grow(now, max(delay_s, self.seconds) if is_new else delay_s)
         self._restart_trial()
 
-    def _grow(self, now: float, overtaken_s: float) -> None:
-        wanted = min(MARGIN * overtaken_s, MAX_FOUND_S)
+    def _grow(self, now: float, delay_s: float) -> None:
+        wanted = min(MARGIN * delay_s, MAX_ADAPTIVE_S)
         if wanted > self.seconds:
             self.seconds, self._grew_at = wanted, now
 

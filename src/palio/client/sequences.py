@@ -1,10 +1,10 @@
 """`Sequences`: a subscriber's pattern, the events that it holds back, and those that came too late.
 
-Over a network an event may overtake another one that was published before it. So each is held back
-until `reorder_s` seconds after it came, or until one comes that was published so much later; then
-it takes its part in the order of publication, together with all that were published before it. An
-event that comes when one published after it has taken its part is late: it takes none, and is
-reported. A window that was not given measures how long each was overtaken (`Window`).
+An event can overtake one that was published before it. So every event waits `reorder_s` seconds, or
+until an event arrives that was published `reorder_s` later. Then it is matched, in the order of
+publication, together with all earlier ones. An event that arrives after a later one was matched is
+late: it is left out and reported. A window that was not given adapts to the measured delays
+(`Window`).
 
 Time is an argument: the owner of the sequences calls `advance` at `wake`. It is counted
 from when events came, by one clock, so the clock of this machine need not agree with the brokers'.
@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from palio.client.events import Event, LateGap
-from palio.client.reordering import LEAST_REORDER_S, MAX_FOUND_S, Window
+from palio.client.reordering import MAX_ADAPTIVE_S, MIN_ADAPTIVE_S, Window
 from palio.model.events import PAYLOAD, SEQ, TIME, is_system_name
 from palio.model.patterns import Monitor, Occurrence, Pattern, Place
 from palio.model.values import Bindings
@@ -45,7 +45,7 @@ class Sequences:
     [['far', 'near']]
     """
 
-    __slots__ = ("_came", "_is_durable", "_monitor", "_window")
+    __slots__ = ("_arrivals", "_is_durable", "_monitor", "_window")
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class Sequences:
         self._window = Window(reorder_s)
         self._is_durable = is_durable
         self._monitor = Monitor(pattern, values, self._span())
-        self._came: deque[tuple[float, datetime]] = deque()
-        """When events came, with the times of their publication. Both grow: one that was overtaken
-        goes with the event that overtook it."""
+        self._arrivals: deque[tuple[float, datetime]] = deque()
+        """Times of arrival and of publication of the newest events. Both ascend: an event that was
+        overtaken has no entry, as it is released with the event that overtook it."""
 
     def _span(self) -> timedelta:
         """Return the difference in time of publication at which an event ends others' wait.
@@ -85,36 +85,38 @@ class Sequences:
         due = self._composites(self._monitor.push(occurrences))
         if self.reorder_s and occurrences:
             newest = max(occurrence.time for occurrence in occurrences)
-            if not self._came or newest > self._came[-1][1]:
-                self._came.append((now, newest))
+            if not self._arrivals or newest > self._arrivals[-1][1]:
+                self._arrivals.append((now, newest))
             self._tidy()
         return due, LateGap(publisher, min(late), max(late), len(late)) if late else None
 
     def _measure(self, occurrences: Sequence[Occurrence], now: float, *, is_late: bool) -> None:
-        """Measure for the window how long the earliest of these was overtaken, others being so for
-        less: since the first came that was published later, and by the newest of all.
+        """Tell the window how long the earliest of these events was overtaken.
+
+        That is the time since the first later-published event arrived, or the distance in
+        publication to the newest event, whichever is longer.
         """
         window, monitor = self._window, self._monitor
         earliest, newest = min(occurrence.time for occurrence in occurrences), monitor.newest
-        overtaken_s = 0.0
+        delay_s = 0.0
         if newest is not None and newest > earliest:
-            overtaken_s = (newest - earliest).total_seconds()
+            delay_s = (newest - earliest).total_seconds()
             if not is_late:  # then whatever was published later is held back
-                first, _ = self._came[bisect_right(self._came, earliest, key=_PUBLISHED)]
-                overtaken_s = max(overtaken_s, now - first)
+                first, _ = self._arrivals[bisect_right(self._arrivals, earliest, key=_PUBLISHED)]
+                delay_s = max(delay_s, now - first)
         before = window.seconds
         if is_late:
-            window.missed(now, overtaken_s)
+            window.record_late(now, delay_s)
         else:
-            window.saw(now, len(occurrences), overtaken_s)
+            window.record_in_time(now, len(occurrences), delay_s)
         if window.seconds != before:
             monitor.window = self._span()
 
     def advance(self, now: float) -> list[Event]:
-        """It is `now`: the sequences that are due since events have waited long enough."""
+        """Return the sequences that are complete at `now`, as their events waited long enough."""
         until = None
-        while self._came and self._came[0][0] + self.reorder_s <= now:
-            _, until = self._came.popleft()
+        while self._arrivals and self._arrivals[0][0] + self.reorder_s <= now:
+            _, until = self._arrivals.popleft()
         if until is None:
             return []
         due = self._composites(self._monitor.flush(until))
@@ -122,15 +124,15 @@ class Sequences:
         return due
 
     def restart_wait(self, now: float) -> None:
-        """Hold back for a whole window from `now`: what goes before may have been held up."""
-        if self._came:
-            _, newest = self._came.pop()
-            self._came.clear()
-            self._came.append((now, newest))
+        """Wait a whole window again from `now`: earlier events may still be on their way."""
+        if self._arrivals:
+            _, newest = self._arrivals.pop()
+            self._arrivals.clear()
+            self._arrivals.append((now, newest))
 
     def flush(self) -> list[Event]:
-        """The complete sequences, without further waiting: no more events will come."""
-        self._came.clear()
+        """Return the complete sequences without further waiting: no more events will come."""
+        self._arrivals.clear()
         return self._composites(self._monitor.flush())
 
     def rebind(self, values: Bindings) -> None:
@@ -145,7 +147,7 @@ class Sequences:
         """
         self._monitor.resume(after, taken)
         if reorder_s is not None and not self._window.is_given:
-            self._window.seconds = min(max(reorder_s, LEAST_REORDER_S), MAX_FOUND_S)
+            self._window.seconds = min(max(reorder_s, MIN_ADAPTIVE_S), MAX_ADAPTIVE_S)
             self._monitor.window = self._span()
 
     def start_over(self) -> None:
@@ -175,13 +177,13 @@ class Sequences:
     @property
     def wake(self) -> float | None:
         """The time at which `advance` is due, if no event arrives before; None for never."""
-        return self._came[0][0] + self.reorder_s if self._came else None
+        return self._arrivals[0][0] + self.reorder_s if self._arrivals else None
 
     def _tidy(self) -> None:
         """Forget when events came that are held back no longer."""
         earliest = self._monitor.earliest
-        while self._came and (earliest is None or self._came[0][1] < earliest):
-            self._came.popleft()
+        while self._arrivals and (earliest is None or self._arrivals[0][1] < earliest):
+            self._arrivals.popleft()
 
     @staticmethod
     def _composites(occurrences: Iterable[tuple[Occurrence, ...]]) -> list[Event]:
