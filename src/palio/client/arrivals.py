@@ -18,8 +18,8 @@ from palio.model.row_parcels import RowParcel
 from palio.model.shapes import Shape
 
 ROWS_A_TAKE: Final = 64
-"""To take rows out of a batch costs as much as to decode this number of its rows: measured with ten
-attributes, 33 us, and 0.5 us a row."""
+"""Taking rows out of a batch costs as much as decoding this number of rows: measured with ten
+attributes, 33 us a call and 0.5 us a row."""
 
 
 class Arrival:
@@ -91,19 +91,19 @@ class Arrival:
         return number
 
     def share(self, subscriptions: int) -> None:
-        """So many subscriptions want few events each: decode all, if that costs less than to take
-        each's.
+        """Decode all rows now, if that costs less than taking a few rows out of the batch for each
+        of these subscriptions.
         """
         if self._is_small(subscriptions):
             self._rows = self.rows
 
     def picked(self, places: Sequence[int]) -> Arrival | None:
-        """A few of the events by themselves, so that who keeps them does not keep all; None where
-        most are wanted anyway.
+        """Copy a few events, so that keeping them does not keep the whole batch in memory. None if
+        most are wanted: then keep the batch.
         """
         if not worth_copying(len(places), len(self)):
             return None
-        assert self._parcel is not None, "picked once"
+        assert self._parcel is not None, "a copy is not copied again"
         if self._rows is None or len(places) > ROWS_A_TAKE:
             return Arrival(self._parcel.take(places))
         few = Arrival.__new__(Arrival)

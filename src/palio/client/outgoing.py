@@ -177,7 +177,10 @@ def _conforming(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _no_event(given: object) -> InvalidEvent:
-    """Named tuples give their fields, which are no events, when they are gone through."""
+    """Build the error for an object that is no event.
+
+    Iterating over a named tuple yields its fields, so callers pass the tuple itself.
+    """
     kind = f"{type(given).__name__}{_advice(given)}"
     return InvalidEvent(f"an event is a mapping of attributes or a typed object, not {kind}")
 
@@ -214,7 +217,7 @@ class Forms:
         self._shapes: dict[tuple[Any, ...], Shape | None] = {}
 
     def of(self, event: Mapping[str, Any]) -> tuple[Shape, Row] | None:
-        """An event's shape and its values; None for one that must be looked at itself."""
+        """Return an event's shape and values; None if the values need a check of their own."""
         values = tuple(event.values())
         key = (*event, *map(type, values))
         try:
@@ -247,7 +250,7 @@ def gathered(shape: Shape, rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def lone(shape: Shape, row: Row, most_bytes: int = MAX_LONE_BYTES) -> Parcel | None:
-    """A row by itself, as its values; None if it is large, or one of them does not fit."""
+    """Return one event as its values; None if it is too large or a value does not fit."""
     if not shape.fits(row):
         return None
     for value in row:

@@ -45,7 +45,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
 
     on_gap: Callable[[Gap], None] | None = None
     reorder_timeout: float | None = 0.0
-    """How long a pattern waits for events that were overtaken; None: as it turns out."""
+    """How long a pattern waits for events that were overtaken; None adapts to the delays."""
     durable: DurablePolicy = NOT_DURABLE
     is_automatic: bool = True
     """Whether asking for the next event acknowledges those before it."""
@@ -265,7 +265,7 @@ class Registration:
     # --- a pattern, and what is durable ---
 
     def _set_pattern(self) -> None:
-        """Begin with a pattern; one that was is replaced, or over."""
+        """Start, replace or stop the local matching, whichever the new filter needs."""
         assembling = self.assembling
         if not isinstance(self.what, Pattern) or self.by_brokers:
             if assembling is not None:
@@ -308,8 +308,8 @@ class Registration:
         return any(step.matches(event, self.values) for step in self._steps)
 
     def occurred(self, sequence: Sequence[Occurrence]) -> None:
-        """Brokers have assembled an occurrence: it is queued, unless it overlaps the one before,
-        as when two brokers send it, or is of the pattern before a change.
+        """Queue a match that brokers assembled, unless it overlaps the last one, as when two
+        brokers send it, or belongs to the pattern before a change.
         """
         first = place_of(sequence[0])
         if not self.by_brokers or (self._ended_at is not None and first <= self._ended_at):

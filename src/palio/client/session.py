@@ -1,4 +1,7 @@
-"""`Session`: a `ClientSession` on asyncio: connections, a timer, who waits for them."""
+"""`Session` runs a `ClientSession` on asyncio.
+
+It dials and closes connections, sets the timer, and wakes callers of `open`.
+"""
 
 from __future__ import annotations
 
@@ -84,6 +87,7 @@ class Session(Connector):
             await opened
         except asyncio.CancelledError:
             self._connecting = [future for future in self._connecting if not future.done()]
+            # Stop dialling if the last caller of `open` was cancelled.
             if opened.cancelled() and not self._connecting:
                 self.core.abandon()
                 self.set_timer()
@@ -148,7 +152,8 @@ class Session(Connector):
         """Write a message to the connection."""
         assert self._wire is not None
         self._wire.send(message)
-        if isinstance(message, SubscribeAll):  # the broker may begin, whatever this turn still does
+        if isinstance(message, SubscribeAll):
+            # The broker can start on the subscriptions while this turn of the loop continues.
             self._wire.flush()
 
     def _soon(self) -> None:

@@ -286,7 +286,7 @@ class Subscription(SubscriptionView, Generic[Received]):
 
     @property
     def event(self) -> Event:
-        """The event received last; of objects (`as_=`), the one that the last was read from."""
+        """The event received last. With `as_=`, the one that the last object was made from."""
         if self._event is None:
             raise InvalidInput("no event was received yet; call this after `receive`")
         return self._event

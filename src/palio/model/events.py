@@ -37,8 +37,8 @@ EXPIRES: Final = "$expires"
 """System attribute that publishers give: the time from which on the event is not delivered."""
 
 DEDUP_ID: Final = "$dedup"
-"""System attribute that publishers give: their own id of the event, by which one that they publish
-again is known."""
+"""System attribute that publishers give: their own id of the event. The broker drops a second event
+with the same id."""
 
 _OF_PUBLISHERS: Final = frozenset({PAYLOAD, EXPIRES, DEDUP_ID})
 
@@ -51,7 +51,7 @@ RowMask: TypeAlias = "npt.NDArray[np.bool_]"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 SPARSE_SHARE: Final = 4
-"""A batch that is made of rows has a value in at least one of this number of cells."""
+"""`to_batches` starts a new batch if fewer than one cell in this number has a value."""
 
 SPARSE_CELLS: Final = 16_384
 """This number of empty cells is allowed in any batch: they cost less than another batch would."""
@@ -179,7 +179,7 @@ def to_batches(events: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
 
 
 def _check_absent(event: Mapping[str, Any]) -> None:
-    """Names are names, also of attributes that are not there."""
+    """Check the names of attributes without a value, too: `attribute` checks only the others."""
     for name, value in event.items():
         if value is None:
             check_name(name, InvalidEvent)
@@ -193,11 +193,12 @@ def _begins_batch(
     """
     if any(types.get(name, type(value)) is not type(value) for name, value in row.items()):
         return True
-    cells = SPARSE_CELLS + SPARSE_SHARE * (values + len(row))
-    if len(types) + len(row) <= min(MAX_ATTRIBUTES, cells // (count + 1)):
+    allowed_cells = SPARSE_CELLS + SPARSE_SHARE * (values + len(row))
+    # Needs no union of names: the row is within both limits even if all of its names are new.
+    if len(types) + len(row) <= min(MAX_ATTRIBUTES, allowed_cells // (count + 1)):
         return False
     names = types.keys() | row.keys()
-    return _width(names) > MAX_ATTRIBUTES or len(names) * (count + 1) > cells
+    return _width(names) > MAX_ATTRIBUTES or len(names) * (count + 1) > allowed_cells
 
 
 def to_batch(event: Mapping[str, Any]) -> pa.RecordBatch:
@@ -276,8 +277,8 @@ def without_nulls(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]
 def in_python(column: pa.Array[Any]) -> list[Any]:
     """A column of one of the model's types as Python's values, times with `datetime.UTC`.
 
-    Arrow takes a microsecond for a time, and gives it another zone of that name. Events that were
-    published together have one time, which is made once.
+    Arrow needs about a microsecond for each time, and returns a UTC zone other than `datetime.UTC`.
+    Events of one publication have the same time, which is converted once.
 
     >>> in_python(pa.array([0], timestamp_type()))
     [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)]
@@ -455,8 +456,7 @@ def _target(name: str, given: pa.DataType) -> pa.DataType | None:
         return pa.binary()
     if types.is_timestamp(given) and given.tz is not None:
         return timestamp_type()
-    hint = {
-        True: "attach a zone with assume_timezone",
-        False: "cast it to a number, a string or a timestamp, or drop it",
-    }[types.is_timestamp(given)]
+    hint = "cast it to a number, a string or a timestamp, or drop it"
+    if types.is_timestamp(given):
+        hint = "attach a zone with assume_timezone"
     raise InvalidEvent(f"column {name!r} is of type {given}, which is no attribute type; {hint}")
