@@ -40,7 +40,7 @@ def _alternative(place: int, conjunctions: Sequence[Conjunction]) -> Document:
         "attributes": attributes,
         "residuals": [{"text": str(each), "cost": each.cost} for each in conjunction.residuals],
         "contradiction": any(attribute["nothing"] for attribute in attributes),
-        "covered_by": _coverer(place, conjunctions),
+        "covered_by": _covered_by(place, conjunctions),
     }
 
 
@@ -50,13 +50,13 @@ def _attributes(conjunction: Conjunction) -> Iterator[Document]:
     for constraint in conjunction.constraints:
         by_name.setdefault(constraint.name, []).append(constraint)
     for name, constraints in by_name.items():
-        fixed = [each for each in constraints if not each.variables]
-        moving = [each for each in constraints if each.variables]
-        domain = _intersection(fixed)
+        without_parameters = [each for each in constraints if not each.variables]
+        with_parameters = [each for each in constraints if each.variables]
+        domain = _intersection(without_parameters)
         empty = domain is not None and domain.is_empty
-        words = [] if domain is None else [in_words(name, domain, fixed)]
-        if moving and not empty:
-            words.append(phrase(moving))
+        words = [] if domain is None else [in_words(name, domain, without_parameters)]
+        if with_parameters and not empty:
+            words.append(phrase(with_parameters))
         yield {"name": name, "admits": " and ".join(words), "nothing": empty}
 
 
@@ -67,10 +67,10 @@ def _intersection(constraints: Sequence[Constraint]) -> Domain | None:
     return domain
 
 
-def _coverer(place: int, conjunctions: Sequence[Conjunction]) -> int | None:
-    """The number of another alternative that makes this one superfluous.
+def _covered_by(place: int, conjunctions: Sequence[Conjunction]) -> int | None:
+    """Return the number of another alternative that matches everything this one matches.
 
-    Of two that match the same events the later one is. What parameters move is not compared.
+    Of two equal ones the later is covered. Alternatives with parameters are not compared.
     """
     own = conjunctions[place]
     if own.variables or own.is_contradiction:
@@ -149,7 +149,7 @@ _ORDER: Final = {op: place for place, op in enumerate(_PHRASES)}
 def in_words(name: str, domain: Domain, constraints: Sequence[Constraint]) -> str:
     """The values that a domain admits in words, given the constraints that it comes from.
 
-    Constraints are put as they were written, unless fewer have the same meaning.
+    Uses the constraints as written, or a shorter equivalent list if there is one.
 
     >>> import palio
     >>> (one,) = palio.parse("price >= 1 AND price < 5").conjunctions
@@ -170,7 +170,7 @@ _WHOLE: Final = ((ANYTHING, "anything, or missing"), (PRESENT, "any value"), (AB
 
 def phrase(constraints: Sequence[Constraint]) -> str:
     """Several constraints on one attribute as one phrase."""
-    informative = [each for each in constraints if not _is_free(each)]
+    informative = [each for each in constraints if not _only_fixes_kind(each)]
     informative.sort(key=lambda each: _ORDER[each.op])
     words = " and ".join(map(_phrase, informative))
     noun = "" if any(each.op in _SELF_TELLING for each in informative) else _noun(constraints)
@@ -181,7 +181,7 @@ _SELF_TELLING: Final = frozenset({Op.EQ, Op.IN, Op.CIDR, Op.EXISTS, Op.ABSENT})
 """Operators that imply the kind of value."""
 
 
-def _is_free(constraint: Constraint) -> bool:
+def _only_fixes_kind(constraint: Constraint) -> bool:
     """Return whether a constraint only fixes the kind of value: `name STARTS WITH ''`."""
     operand = constraint.operand
     return (

@@ -26,7 +26,7 @@ _KINDS: Final = {
     "dials": "dials this broker",
 }
 
-AGAIN_S: Final = 0.2
+POLL_S: Final = 0.2
 """How often it is asked what is left."""
 
 
@@ -77,8 +77,8 @@ async def _drain(client: Client, timeout_s: float) -> DrainStatus:
         if text != shown and sys.stderr.isatty():
             print_status(text)
         shown = text
-        await asyncio.sleep(AGAIN_S)
-        remains = await client.admin.drain()
+        await asyncio.sleep(POLL_S)
+        remains = await client.admin.drain()  # changes nothing, and returns the rest
     if not remains["done"]:
         await client.admin.drain(undo=True)
     return remains
@@ -126,7 +126,7 @@ def add(
 ) -> int:
     """Link a broker to another, now and after a restart. Ends when the link is up.
 
-    One end is enough. Fails at the first try that fails, or after 10 heartbeats of silence.
+    Run it at one of the two. Fails if the first attempt fails, or after 10 heartbeats of silence.
     """
     added = access.ask(lambda client: client.admin.add_peer(url))
     if as_json:

@@ -33,8 +33,9 @@ _WHERE: Final = {
 }
 """The words for each level of storage."""
 
-LOOK_S: Final = 30.0
-"""Seconds between two looks whether the broker has not turned the client away for good."""
+CHECK_S: Final = 30.0
+"""Seconds between two queries of an idle `palio advertise`: it would not notice otherwise that the
+broker refuses it for good."""
 
 
 @with_broker
@@ -103,7 +104,7 @@ async def _publish(
     count = 0
     first = last = 0
 
-    async def answered() -> None:
+    async def confirm_oldest() -> None:
         nonlocal count, first, last
         answer = await under_way.pop(0)
         first, last = first or answer.first_seq, answer.last_seq
@@ -119,14 +120,15 @@ async def _publish(
                     each, durable=durable, ttl=ttl, dedup_id=dedup_id, timeout=TIMEOUT_S
                 )
                 under_way.append(receipt)
-            while len(under_way) > UNDER_WAY or (under_way and len(taken) < inputs.BATCH_ROWS):
-                await answered()
+            is_input_idle = len(taken) < inputs.BATCH_ROWS  # as from a terminal: confirm at once
+            while len(under_way) > UNDER_WAY or (under_way and is_input_idle):
+                await confirm_oldest()
         while under_way:
-            await answered()
+            await confirm_oldest()
     except PalioError:  # the others may have been published all the same
         while under_way:
             with suppress(PalioError):
-                await answered()
+                await confirm_oldest()
         if count:
             progress.end()
             print_status(f"{count:,} events were published")
@@ -179,8 +181,9 @@ def advertise(
             f"advertised {offer.advertisement} at {client.broker}{under}; Ctrl-C withdraws it"
         )
         while offer.is_in_force:
-            await asyncio.sleep(LOOK_S)
-            with suppress(Unreachable):  # the client dials again
+            await asyncio.sleep(CHECK_S)
+            # Raises if the broker refuses this client for good; else the client dials again.
+            with suppress(Unreachable):
                 await client.admin.status()
         print_status(f"{offer.advertisement} was withdrawn by another client{under}")
 

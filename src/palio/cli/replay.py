@@ -82,15 +82,15 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 def _part(
     pieces: Iterator[pa.RecordBatch], skip: int, take: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Some of the events, without the first and without those behind."""
+    """The events after the first `skip`, at most `take` of them."""
     end = None if take is None else skip + take
-    place = 0
+    position = 0
     for piece in pieces:
-        if end is not None and place >= end:
+        if end is not None and position >= end:
             return
-        first = max(0, skip - place)
-        last = piece.num_rows if end is None else min(piece.num_rows, end - place)
-        place += piece.num_rows
+        first = max(0, skip - position)
+        last = piece.num_rows if end is None else min(piece.num_rows, end - position)
+        position += piece.num_rows
         if first < last:
             yield piece.slice(first, last - first)
 
@@ -188,7 +188,7 @@ async def _publish(
 
 
 async def paced(pieces: Iterator[pa.RecordBatch], pace: float) -> AsyncIterator[pa.RecordBatch]:
-    """Events when they are due: at the distances that they had, divided by the pace."""
+    """Yield events at their original intervals, divided by `pace`."""
     import asyncio
 
     import numpy as np
