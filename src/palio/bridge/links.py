@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from palio.errors import Unreachable
 
 BATCH: Final = 256
-"""Messages under way at once in each direction: a crash repeats at most so many."""
+"""At most this many unconfirmed messages in each direction: a crash repeats no more."""
 
 TIMEOUT_S: Final = 10.0
 """How long the other system may take to confirm; then the connection counts as lost."""

@@ -1,7 +1,7 @@
 """NATS with JetStream: confirmed publications, and a durable consumer with explicit acks.
 
-A subject needs a stream: it keeps what clients of core NATS publish there, too. A message is known
-by its stream, number and time, as a stream that is made again counts from the start.
+A subject must belong to a stream, which also stores what core NATS clients publish. A message's id
+consists of stream, sequence number and time: a stream that is created anew restarts its numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REFUSED: Final = (MaxPayloadError, BadSubjectError, NoStreamResponseError, APIE
 
 
 async def _ignore(_: Exception) -> None:
-    """Each failure reaches its caller, too."""
+    """Do nothing: the failed call raises the error as well, and the default would print it."""
 
 
 @asynccontextmanager
@@ -43,6 +43,7 @@ async def connect(url: str, name: str, source: str) -> AsyncIterator[JetStream]:
         link = JetStream(connection)
         if source:
             with lost_by(_LOST):
+                # The name of a consumer allows no dots, spaces or wildcards.
                 await link.open(re.sub(r"[^\w-]", "_", name), source)
         yield link
     finally:
