@@ -81,6 +81,9 @@ class _Draft:
             f"listener{number}" for number in range(random.between(2 if self.casts else 1, 3))
         ]
         self.publishers = [f"publisher{number}" for number in range(PUBLISHERS)]
+        self.crew = [f"worker{number}" for number in range(random.between(2, 4))]
+        if not random.chance(0.35):
+            self.crew = []
         self.named = 0
         self.team = [name for name in self.listeners if random.chance(0.5)]
         if self.routing.takes_advertisements:
@@ -189,7 +192,7 @@ class _Draft:
             sync_s=random.choice([0.0005, 0.005, 0.05, 0.3]),
             window_bytes=6_000 if tiny else 1 << 20,
             queue_bytes=12_000 if tiny else 1 << 20,
-            grants=random.chance(0.2),
+            grants=random.chance(0.2) and not self.crew,  # nobody may publish jobs
             gate=self.gate,
             multicast=self.casts,
             discovery=self.discovery,
@@ -231,6 +234,10 @@ class _Draft:
                 for name in self.listeners
                 if random.chance(0.6)
             ]
+        if self.crew:
+            words = (self.crew[0], random.choice(self.shape.brokers), random.chance(0.5))
+            steps.append(Step(0.3, "crew", words))
+            steps += [Step(0.4, "hire", (name,)) for name in self.crew[1:]]
         if self.casts:  # groups are for events that several brokers want
             steps += [
                 Step(0.5, "hear", (name, "wide", f"x >= {random.below(2)}", {}, False))
@@ -306,6 +313,8 @@ class _Draft:
             return Step(at_s, "harm", (name, broker, random.choice(self.harms)))
         if self.team and random.chance(0.08):
             return self._as_a_team(at_s)
+        if self.crew and random.chance(0.3):
+            return self._work(at_s)
         if self.assembles and random.chance(0.05):
             return Step(at_s, "seek", (listener, f"pair{random.below(3)}", self._pattern()))
         match random.below(12):
@@ -323,6 +332,19 @@ class _Draft:
                 return Step(at_s, verb, (who, random.choice(self.shape.brokers)))
             case _:
                 return self._publication(at_s)
+
+    def _work(self, at_s: float) -> Step:
+        """Jobs, and what workers do beside them."""
+        random = self.random
+        who, seconds = random.choice(self.crew), round(random.uniform() * 4, 3)
+        match random.below(6):
+            case 0:
+                return Step(at_s, "fire", (who, seconds, random.chance(0.5)))
+            case 1:
+                return Step(at_s, "late", (who, seconds / 4))
+            case _:
+                words = (random.choice(self.publishers), random.between(1, 20), 3)
+                return Step(at_s, "jobs", words)
 
     def _as_a_team(self, at_s: float) -> Step:
         """What a client may do for all of its identity."""

@@ -21,6 +21,7 @@ from tests.campaign.faults import DISK_FAULTS, FAULTS, Faults
 from tests.campaign.grants import access_with
 from tests.campaign.hostile import HOSTILE, Hostile
 from tests.campaign.scripts import Script, Step
+from tests.campaign.workers import Crew, job
 from tests.older import older_brokers
 
 CONVERGES_S: Final = 60.0
@@ -31,6 +32,9 @@ grace."""
 
 LOOK_S: Final = 2.0
 """How often that is looked at."""
+
+WORK: Final = frozenset({"crew", "hire", "fire", "late", "jobs"})
+"""Steps of the workers of a group."""
 
 MOST_ACTIONS: Final = 3_000_000
 """What one play may do: a tenth of it is much."""
@@ -68,6 +72,7 @@ class Play:
         self.script = script
         self.actors: dict[str, Actor] = {}
         self.hostile: dict[str, Hostile] = {}
+        self.crew: Crew | None = None
         self.published: list[PublishedEvent] = []
         self.seen: Counter[tuple[str, str]] = Counter()
         """How often each kind of fault happened in each phase."""
@@ -177,6 +182,8 @@ class Play:
             self._join(*step.words)
         elif step.what == "harm":
             self._harm(*step.words)
+        elif step.what in WORK:
+            self._work(step.what, *step.words)
         elif (actor := self.actors.get(step.words[0])) is not None:
             self._do(actor, step.what, *step.words[1:])
 
@@ -221,6 +228,26 @@ class Play:
             actor = self.actors[name] = Actor(self.world, name, broker, identity)
             self.world.clients[name] = actor
             actor.connect()
+
+    def _work(self, what: str, who: str, *words: Any) -> None:
+        """What concerns the workers of a group."""
+        match what, words:
+            case "crew", (broker, is_ordered) if self.crew is None:
+                self.crew = Crew(self.world, broker, is_ordered=is_ordered)
+                self.crew.hire(who)
+            case "hire", () if self.crew is not None:
+                self.crew.hire(who)
+            case "fire", (seconds, is_told) if self.crew is not None:
+                self.crew.fire(who, seconds, is_told=is_told)
+            case "late", (seconds,) if self.crew is not None:
+                self.crew.delay(who, seconds)
+            case "jobs", (count, customers) if who in self.actors:
+                first = len(self.published)
+                jobs = [
+                    job(first + number, number % customers, is_poison=number % 5 == 4)
+                    for number in range(count)
+                ]
+                self.publish(self.actors[who], tuple(jobs), durable=True)
 
     def _harm(self, name: str, broker: str, kind: str) -> None:
         if name not in self.hostile:
@@ -267,6 +294,8 @@ class Play:
                 for each in actor.unsettled:
                     actor.ask_settled(each)
                 return False
+        if self.crew is not None and not self.crew.is_idle:
+            return False
         is_open = self.faults.operators.under_way or self.unlinked or self.surplus
         return not (is_open or self.unanswered or self.unanswered_requests or self.waiting)
 

@@ -9,6 +9,7 @@ from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.simulation.topologies import Topology
 from tests.campaign.drawing import APART, GATEWAY, ROUTINGS, STOPS, draw
 from tests.campaign.faults import FAULTS, REFUSALS
+from tests.campaign.plays import WORK
 
 SEEDS = range(300)
 
@@ -29,7 +30,7 @@ def test_every_algorithm_and_every_fault_is_drawn() -> None:
     deeds = {step.what for each in scripts for step in each.steps} - set(FAULTS)
     assert deeds == (
         {"join", "hear", "change", "tune", "end", "publish", "offer", "move", "move over"}
-        | {"harm", "apply", "seek", "cancel", "withdraw"}
+        | {"harm", "apply", "seek", "cancel", "withdraw", *WORK}
     )
     texts = [step.words[2] for each in scripts for step in each.steps if step.what == "hear"]
     assert any(" THEN " in text for text in texts)

@@ -15,6 +15,7 @@ Safety, for all that happened:
   for what its publisher said again, and what was on its way as a client went elsewhere, or as its
   broker stopped, on a graph.
 - *misanswered*: what is published is answered once, and durable is what is on a disk.
+- *undone*: each job of a group is done, or is a dead letter, and no more often than it must be.
 - *failed*, *taken down*: no broker fails on anything, and no link goes down, whatever clients say.
 - *disordered*: each durable subscription hears each publisher in order, unless one of the two
   moves; live events do so on a tree, and on any graph while nothing breaks.
@@ -80,6 +81,7 @@ def verdicts(play: Play) -> Iterator[Breach]:
     for actor in play.actors.values():
         yield from verdict.of_actor(actor)
         yield from verdict.of_publications(actor)
+    yield from verdict.of_work()
     for name, report in play.world.reports:
         if report.event == "internal_error":
             yield Breach("failed", f"{name} has failed on something: {report.details}")
@@ -427,6 +429,21 @@ class _Verdict:
             ):
                 what = [str(each) for each in interest.versions]
                 yield Breach("cancelled", f"{actor.name} {interest.name} {what} was cancelled")
+
+    def of_work(self) -> Iterator[Breach]:
+        """What is wrong with the jobs of a group."""
+        play = self.play
+        if play.crew is None or play.converged_s is None or self.faults & {"wipe", "flip"}:
+            return  # an open job is no fault yet, and a lost disk has lost the group
+        owed = {
+            (each.publisher, each.seq): each.row["x"]
+            for each in play.published
+            if each.durable and each.row.get("kind") == 9 and each.at_s > play.crew.settled_s
+            if (each.publisher, each.seq) not in self.refused
+        }
+        is_calm = not (self.faults or play.hostile or self.movers)
+        for fault in play.crew.faults_of(owed, is_calm=is_calm):
+            yield Breach("undone", fault)
 
     # --- liveness ---
 
