@@ -26,10 +26,10 @@ from palio.protocol.messages import (
     Query,
     Welcome,
 )
-from palio.protocol.wire import HEAD, Encoder, framed
+from palio.protocol.wire import HEAD, Decoder, Encoder, framed
 from palio.server import connection_limiter
 from palio.server import transport as transport_room
-from palio.server.limits import FEW_ROWS, WRITE_HIGH_BYTES
+from palio.server.limits import FEW_ROWS, PLAIN_VALUES, WRITE_HIGH_BYTES
 from palio.server.scheduler import LoopScheduler
 from tests.client.helpers import turns
 from tests.server.helpers import (
@@ -51,6 +51,8 @@ def echo(link: int, message: Message) -> Sequence[Effect]:
             return [Send(link, Pong())]
         case Publish():
             return [Send(link, Deliver(message.parcel))]
+        case Query(_, "batch", about):
+            return [Send(link, Deliver(parcel(1, about)))]
         case Query(id, "many", about):
             return [Send(link, Done(number)) for number in range(about)] + [Send(link, Done(id))]
         case Query(_, "heavy", about):
@@ -369,6 +371,35 @@ async def test_a_connection_for_which_a_message_cannot_be_written_is_cut() -> No
         assert not server.links
         peer.close()
     assert faults == ["object does not travel"]
+
+
+@pytest.mark.parametrize("rows", [3, PLAIN_VALUES // 2])
+async def test_a_client_without_arrow_gets_batches_as_values_and_in_order(rows: int) -> None:
+    """A large batch is encoded in a thread; what is sent meanwhile waits for it."""
+    async with serving(Scripted(echo)) as (_, address):
+        peer = await Peer.connect(address)
+        peer._decoder = Decoder("the broker", plain=True)
+        peer.send(hello(plain=True))
+        await peer.next(Welcome)
+        peer.send(Query(1, "batch", rows), Ping(), Query(7, "many", 2), Query(1, "batch", 2))
+        kinds: list[type[Message]] = [Deliver, Pong, Done, Done, Done, Deliver]
+        got = [await peer.next(kind) for kind in kinds]  # passes over what is out of order
+        assert [type(each) for each in got] == kinds
+        first, *_, last = (each for each in got if isinstance(each, Deliver))
+        assert list(first.parcel.rows) == list(parcel(1, rows).rows)
+        assert len(last.parcel) == 2
+
+
+async def test_what_is_encoded_when_a_connection_ends_is_not_written_after_the_last_word() -> None:
+    async with serving(Scripted(echo)) as (server, address):
+        peer = await Peer.connect(address)
+        peer._decoder = Decoder("the broker", plain=True)
+        peer.send(hello(plain=True))
+        await peer.next(Welcome)
+        peer.send(Query(1, "batch", PLAIN_VALUES // 2), Query(1, "close"))
+        rest = await peer.until_closed()
+        assert rest[-1] == Bye("closed")
+        assert not server.links
 
 
 async def test_a_connection_that_the_node_closes_still_gets_what_was_sent() -> None:

@@ -110,6 +110,10 @@ PLAIN_PAIRS: Final = 1 << 18
 COUNT_AGAIN_S: Final = 0.05
 """How long a count of all filters is taken to be true."""
 
+PLAIN_VALUES: Final = 8_192
+"""Values for clients without Arrow that are encoded in the loop, about 5 ms; a batch of more is
+encoded in a thread."""
+
 LAG_CHECK_S: Final = 0.02
 """How often it is measured whether a loop at work is on time."""
 

@@ -19,7 +19,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, TypeGuard, cast
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +34,7 @@ from palio.protocol.messages import Bye, Deliver, EventMessage, Hello, Message, 
 from palio.protocol.wire import Decoder, Encoder, write
 from palio.server.connection_limiter import ConnectionSlot
 from palio.server.counters import Traffic
-from palio.server.limits import CLOSE_S, LINGER_S, WRITE_HIGH_BYTES
+from palio.server.limits import CLOSE_S, LINGER_S, PLAIN_VALUES, WRITE_HIGH_BYTES
 from palio.server.scheduler import LoopScheduler
 
 
@@ -64,6 +65,18 @@ class Owner(Protocol):
         """Forget a connection that is down. Called once, also after `Connection.close`."""
 
 
+_PLAIN_ENCODER: Final = ThreadPoolExecutor(1, "palio plain")
+"""Turns batches into values for clients without Arrow. One thread for all, so that the loop waits
+for the interpreter no longer than one other thread holds it."""
+
+
+def _values_in(message: Message) -> int:
+    """The values of the events of a message."""
+    if not isinstance(message, Deliver):
+        return 0
+    return len(message.parcel) * len(message.parcel.shape.names)
+
+
 class Connection(asyncio.Protocol):
     """One framed connection over TCP or TLS."""
 
@@ -74,6 +87,7 @@ class Connection(asyncio.Protocol):
         "_cut",
         "_decoder",
         "_encoder",
+        "_encoding",
         "_greeting",
         "_is_down",
         "_is_short",
@@ -116,6 +130,8 @@ class Connection(asyncio.Protocol):
         self.is_broker = dialled
         """Whether the other end is a broker, as far as is known."""
         self._encoder = Encoder()
+        self._encoding: asyncio.Future[list[Any]] | None = None
+        """What is encoded in a thread; what is sent meanwhile waits."""
         self._decoder = Decoder(f"link {number}", max_frame=MAX_GREETING_BYTES)
         self._out: list[Message] = []
         self._parts = Parts()
@@ -293,21 +309,44 @@ class Connection(asyncio.Protocol):
     def flush(self) -> None:
         """Hand to the system what was sent since the last time."""
         self._marked = False
-        if self._out and self._transport is not None:
+        if self._out and self._transport is not None and self._encoding is None:
             messages, self._out = self._out, []
             if type(messages[0]) is Deliver:
                 self._owner.traffic.latency.sample(messages[0])
-            encode, buffers = self._encoder.encode, []
-            try:
-                for message in messages:
-                    buffers += encode(message)
-            except Exception:  # those after it would count as others: all are sent again
-                self.abort()
-                raise
-            if write(self._transport, buffers):
-                self._owner.traffic.bytes_out += sum(
-                    buffer.size if hasattr(buffer, "size") else len(buffer) for buffer in buffers
-                )
+            if self._encoder.plain and sum(map(_values_in, messages)) > PLAIN_VALUES:
+                loop = asyncio.get_running_loop()
+                self._encoding = loop.run_in_executor(_PLAIN_ENCODER, self._encoded, messages)
+                self._encoding.add_done_callback(self._write_encoded)
+            else:
+                try:
+                    buffers = self._encoded(messages)
+                except Exception:  # those after it would count as others: all are sent again
+                    self.abort()
+                    raise
+                self._write(buffers)
+
+    def _encoded(self, messages: list[Message]) -> list[Any]:
+        encode, buffers = self._encoder.encode, list[Any]()
+        for message in messages:
+            buffers += encode(message)
+        return buffers
+
+    def _write_encoded(self, encoding: asyncio.Future[list[Any]]) -> None:
+        """Write what was encoded in a thread, unless the connection is closed by now."""
+        self._encoding = None
+        if encoding.cancelled() or self._closing or self._is_down:
+            return
+        if encoding.exception() is not None:
+            self.abort()
+            encoding.result()
+        self._write(encoding.result())
+        self.flush()
+
+    def _write(self, buffers: list[Any]) -> None:
+        if self._transport is not None and write(self._transport, buffers):
+            self._owner.traffic.bytes_out += sum(
+                buffer.size if hasattr(buffer, "size") else len(buffer) for buffer in buffers
+            )
 
     def close(self, reason: str = "", /, *, last: Message | None = None) -> None:
         """Write what is to be written, and a last word, and close. Nothing more is handed over.
@@ -317,6 +356,8 @@ class Connection(asyncio.Protocol):
         """
         if self._closing:
             return
+        if self._encoding is not None:  # the client gets these again in its next connection
+            self._encoding, self._out = None, []
         if last is not None:
             self.send(last)
         self.farewell = self.farewell or reason
