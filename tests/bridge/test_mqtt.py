@@ -85,13 +85,15 @@ async def test_a_topic_with_a_wildcard_is_refused(url: str) -> None:
 
 
 async def test_a_subscription_that_was_not_sent_is_an_error_at_once(
-    monkeypatch: pytest.MonkeyPatch, url: str
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unsent = (paho.MQTT_ERR_NO_CONN, None)
     monkeypatch.setattr(paho.Client, "subscribe", lambda *_, **__: unsent)
-    with pytest.raises(Unreachable, match="not currently connected"):
-        async with connect(url, "unsent", "a"):
-            pass
+    async with await asyncio.start_server(Narrow().serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(Unreachable, match="not currently connected"):
+            async with connect(f"mqtt://127.0.0.1:{port}", "unsent", "a"):
+                pass
 
 
 async def test_a_server_that_is_away_is_unreachable() -> None:
