@@ -388,17 +388,19 @@ async def test_a_client_without_arrow_gets_batches_as_values_and_in_order(rows: 
         first, *_, last = (each for each in got if isinstance(each, Deliver))
         assert list(first.parcel.rows) == list(parcel(1, rows).rows)
         assert len(last.parcel) == 2
+        peer.close()
 
 
-async def test_what_is_encoded_when_a_connection_ends_is_not_written_after_the_last_word() -> None:
+async def test_what_is_encoded_when_a_connection_ends_is_written_before_the_last_word() -> None:
     async with serving(Scripted(echo)) as (server, address):
         peer = await Peer.connect(address)
         peer._decoder = Decoder("the broker", plain=True)
         peer.send(hello(plain=True))
         await peer.next(Welcome)
         peer.send(Query(1, "batch", PLAIN_VALUES // 2), Query(1, "close"))
-        rest = await peer.until_closed()
-        assert rest[-1] == Bye("closed")
+        delivered, *rest = await peer.until_closed()
+        assert isinstance(delivered, Deliver)
+        assert rest == [Done(1), Bye("closed")]
         assert not server.links
 
 

@@ -332,15 +332,17 @@ class Connection(asyncio.Protocol):
         return buffers
 
     def _write_encoded(self, encoding: asyncio.Future[list[Any]]) -> None:
-        """Write what was encoded in a thread, unless the connection is closed by now."""
+        """Write what was encoded in a thread, and what was sent meanwhile."""
         self._encoding = None
-        if encoding.cancelled() or self._closing or self._is_down:
+        if encoding.cancelled() or self._is_down:
             return
         if encoding.exception() is not None:
             self.abort()
             encoding.result()
         self._write(encoding.result())
         self.flush()
+        if self._closing and self._encoding is None:
+            self._shut()
 
     def _write(self, buffers: list[Any]) -> None:
         if self._transport is not None and write(self._transport, buffers):
@@ -356,8 +358,6 @@ class Connection(asyncio.Protocol):
         """
         if self._closing:
             return
-        if self._encoding is not None:  # the client gets these again in its next connection
-            self._encoding, self._out = None, []
         if last is not None:
             self.send(last)
         self.farewell = self.farewell or reason
@@ -366,6 +366,11 @@ class Connection(asyncio.Protocol):
         self._decoder.drop()
         self._greeted()
         self.flush()
+        if self._encoding is None:
+            self._shut()
+
+    def _shut(self) -> None:
+        """Close this direction once all is written."""
         transport = self._transport
         if transport is None:
             return
