@@ -30,6 +30,7 @@ def test_events_leave_and_enter_until_a_signal(
     topic = f"orders-{number.name}"
     with broker("b1", tmp_path) as url, palio.SyncClient(url) as client:
         entering = client.subscribe("kind = 'in'")
+        letters = client.subscribe("EXISTS dead_letter")
         with process(
             *("bridge", "kafka", "--broker", url, "--json"),
             *("--name", number.name, "--filter", "kind = :kind", "--param", "kind=out"),
@@ -43,6 +44,7 @@ def test_events_leave_and_enter_until_a_signal(
             producer.produce(topic, b"no event")
             assert producer.flush(PATIENCE_S) == 0
             assert entering.receive(PATIENCE_S)["n"] == 1
+            assert letters.receive(PATIENCE_S)["data"] == "no event"
             client.publish({"kind": "out", "n": 2}, durable=True)
             while client.admin.query("status")["custody_waiting"][f"{number.name}/bridge"]:
                 pass

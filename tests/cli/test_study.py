@@ -34,7 +34,7 @@ def test_help_loads_no_study_and_no_simulator() -> None:
     for arguments, expected in (
         (["--help"], set()),
         (["study", "-h"], {"command", "names"}),
-        (["simulate", "-h"], {"matchings", "simulate"}),
+        (["simulate", "-h"], {"names", "simulate"}),
     ):
         command = [sys.executable, "-c", program, *arguments]
         done = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -271,7 +271,7 @@ def test_who_may_announce_no_longer_is_told(
     show_token: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pub, "LOOK_S", 0.05)
+    monkeypatch.setattr(pub, "CHECK_S", 0.05)
     show_token("ann", allow_publish="TRUE", expires=int(time.time()) + 2)
     ended = run("advertise", "TRUE", "--broker", guarded[0])
     assert ended.status == 2
@@ -325,7 +325,7 @@ def test_who_shows_a_token_acts_under_its_own_name(
 def test_who_advertises_is_told_that_another_client_has_withdrawn_it(
     run: Palio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pub, "LOOK_S", 0.05)
+    monkeypatch.setattr(pub, "CHECK_S", 0.05)
     with (
         broker("b1", tmp_path, routing="advertised") as url,
         palio.SyncClient(url, identity="ann") as client,
