@@ -11,17 +11,24 @@ from pathlib import Path
 from typing import Final
 
 from palio import connect
+from palio.client.connection import Client
+from palio.client.subscription import Subscription
 
 ATTEMPTS: Final = 8
 """More than kills that one event may see: then only poison becomes a dead letter."""
 
 
+async def join(client: Client) -> Subscription:
+    """Subscribe with the others."""
+    return await client.subscribe(
+        "EXISTS job", durable_name="jobs", group=True, ack="manual", max_attempts=ATTEMPTS
+    )
+
+
 async def work(url: str, file: Path) -> None:
     """Do jobs for ever; a negative one is poison."""
     async with connect(url, name="workers") as client:
-        jobs = await client.subscribe(
-            "EXISTS job", durable_name="jobs", group=True, ack="manual", max_attempts=ATTEMPTS
-        )
+        jobs = await join(client)
         with file.open("ab", buffering=0) as done:
             async for event in jobs:
                 if event["job"] < 0:

@@ -9,6 +9,7 @@ import random
 import sys
 from asyncio.subprocess import Process
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +17,7 @@ from palio import connect
 from palio.node.limits import GROUP_PREFETCH
 from palio.testing.fleet import SOON, Fleet
 from tests.conftest import NIGHTLY
-from tests.server.group_worker import ATTEMPTS
+from tests.server.group_worker import ATTEMPTS, join
 
 logger: Final = logging.getLogger(__name__)
 
@@ -28,6 +29,14 @@ SECONDS: Final = 300.0 if LONG else 8.0
 EVENTS: Final = 50_000 if LONG else 800
 KILL_S: Final = 5.0 if LONG else 3.0
 PATIENCE_S: Final = 120.0
+
+
+async def dismiss(workers: list[Process]) -> None:
+    """Kill those that run: they would dial whoever listens at the port later."""
+    for worker in workers:
+        if worker.returncode is None:
+            worker.kill()
+            await worker.wait()
 
 
 async def hired(url: str, file: Path) -> Process:
@@ -53,17 +62,21 @@ async def live_through(folder: Path, seed: int) -> tuple[Counter[int], int, list
     limits = {**SOON, "client_grace_s": 1.0}
     letters: list[tuple[int, int]] = []
     async with (
+        AsyncExitStack() as stack,
         Fleet(("b1",), folder, limits=limits) as fleet,
         asyncio.timeout(SECONDS + PATIENCE_S),
     ):
         url = fleet.url("b1")
-        workers = [await hired(url, file) for _ in range(WORKERS)]
+        async with connect(url, name="workers") as first:
+            await join(first)  # it stays for the others: no job is published before
+        workers: list[Process] = []
+        stack.push_async_callback(dismiss, workers)
+        for _ in range(WORKERS):
+            workers.append(await hired(url, file))  # noqa: PERF401  # each is dismissed at last
         async with connect(url, name="operator") as operator:
             failed = await operator.subscribe(
                 "EXISTS dead_letter", durable_name="failed", ack="manual"
             )
-            while "workers/jobs" not in (await operator.admin.status())["custody_waiting"]:
-                pass
             gap_s = SECONDS * PUBLISHERS / EVENTS
             publishing = asyncio.gather(
                 *(publish(url, range(n, EVENTS, PUBLISHERS), gap_s) for n in range(PUBLISHERS))
@@ -82,9 +95,6 @@ async def live_through(folder: Path, seed: int) -> tuple[Counter[int], int, list
             letter.ack()
             while (await operator.admin.status())["custody_entries"]:
                 pass
-        for worker in workers:
-            worker.kill()
-            await worker.wait()
     return Counter(map(int, file.read_text().split())), kills, letters
 
 
