@@ -50,6 +50,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "filters": ("filters",),
     "moved": ("alone", "beside"),
     "durable": ("durable", "durable-64"),
+    "groups": ("groups",),
     "ready": ("ready",),
 }
 """What can be asked for, and what the process of the clients calls it."""
@@ -57,6 +58,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
 PLAIN: Final = ("quiet", "turn", "burst", "alone")
 MANY: Final = ("fanout", "filters", "beside")
 ON_DISK: Final = ("durable", "durable-64")
+GROUPS: Final = ("groups",)
 
 
 class Options(msgspec.Struct):
@@ -82,10 +84,10 @@ def measure(name: str, options: Options) -> dict[str, Figures]:
     wanted -= {part for part in wanted if row_of(part) in system.cannot}
     found: dict[str, Figures] = {}
     ready: list[Figures] = []
-    for group in (PLAIN, MANY, ON_DISK):
+    for group in (PLAIN, MANY, ON_DISK, GROUPS):
         rows = [each for each in group if each in wanted]
         if rows:
-            durable = group is ON_DISK
+            durable = group in (ON_DISK, GROUPS)
             with _broker(system, durable=durable) as (directory, running):
                 if not durable:
                     ready.append(_ready(running))

@@ -97,11 +97,12 @@ class Bench:
         self._broker = Running(job.address, job.process)
         self._names = 0
 
-    async def client(self) -> Client:
+    async def client(self, name: str = "") -> Client:
         """One more client of the broker."""
         self._names += 1
         directory = Path(self.job.directory)
-        return await self._system.connect(self.job.address, f"c{self._names}", directory)
+        name = name or f"c{self._names}"
+        return await self._system.connect(self.job.address, name, directory)
 
     async def repeated(self, measure: Callable[[float], Awaitable[Figures]]) -> Figures:
         """Medians of several rounds, after one that does not count."""

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.network_ends import Frames, echo_process
-from benchmarks.peer_systems.system import Client, Hear, Move, Running, System, Wanted, encoded
+from benchmarks.peer_systems.system import (
+    NO_GROUPS,
+    Client,
+    Hear,
+    Move,
+    Running,
+    System,
+    Wanted,
+    encoded,
+)
 
 _LENGTH: Final = struct.Struct("<I")
 
@@ -75,6 +84,7 @@ class Echo(System):
         "fanout": "an echo has no filters",
         "filters": "an echo has no filters",
         "moved": "an echo has no filters",
+        **NO_GROUPS,
         "durable-64": "one synced commit for many would be a design of its own",
         "ready": "there is nothing to load",
     }

@@ -172,7 +172,7 @@ class Mosquitto(System):
     name = "mosquitto"
     package = "mosquitto"
     program = "mosquitto"
-    cannot = dict.fromkeys(("durable", "durable-64"), WHY_NOT_DURABLE)
+    cannot = dict.fromkeys(("durable", "durable-64", "groups"), WHY_NOT_DURABLE)
     notes = (
         "A topic for each pair of equalities, and `c < x` is tested by the client, which is plain "
         "MQTT packets without receipts (QoS 0). The broker has `set_tcp_nodelay`, as the others "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.peer_systems.system import (
     Client,
@@ -20,6 +21,7 @@ from benchmarks.peer_systems.system import (
     encoded,
     free_port,
 )
+from palio.node.limits import GROUP_PREFETCH
 
 
 class NatsClient(Client):
@@ -28,6 +30,7 @@ class NatsClient(Client):
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._streams = connection.jetstream()
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def subscribe(self, wanted: Sequence[Wanted], hear: Hear) -> None:
         bounds: defaultdict[str, list[int]] = defaultdict(list)
@@ -76,10 +79,26 @@ class NatsClient(Client):
 
         await self._streams.subscribe("durable", durable="all", cb=called, manual_ack=True)
 
+    async def work(self, hear: Hear) -> None:
+        await self._streams.add_stream(name="all", subjects=["durable"], storage="file")
+        pulled = await self._streams.pull_subscribe("durable", durable="workers")
+
+        async def work() -> None:
+            while True:
+                with suppress(TimeoutError):
+                    for message in await pulled.fetch(GROUP_PREFETCH):
+                        hear(decoded(message.data))
+                        await message.ack()
+
+        self._tasks.append(asyncio.create_task(work()))
+
     async def send_durable(self, event: dict[str, Any]) -> None:
         await self._streams.publish("durable", encoded(event))
 
     async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._connection.close()
 
 
@@ -93,10 +112,12 @@ class Nats(System):
     package = "nats-server"
     module = "nats"
     program = "nats-server"
+    cannot: ClassVar[Mapping[str, str]] = {}
     notes = (
         "The broker has no filters on content: a subject for each pair of equalities, and `c < x` "
         "is tested by the client. Durable: JetStream, a stream in files, which is synced every two "
-        "minutes and not for each acknowledgement"
+        "minutes and not for each acknowledgement; a group pulls as many events at a time as Palio "
+        "prefetches"
     )
 
     @contextmanager

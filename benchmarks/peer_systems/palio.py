@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.network_ends import broker, warm
 from benchmarks.peer_systems.system import Client, Hear, Move, Running, System, Wanted
@@ -40,6 +40,18 @@ class PalioClient(Client):
     async def keep(self, hear: Hear) -> None:
         self._take(await self._connection.subscribe("EXISTS n", durable_name="all"), hear)
 
+    async def work(self, hear: Hear) -> None:
+        mine = await self._connection.subscribe(
+            "EXISTS n", durable_name="workers", group=True, ack="manual"
+        )
+
+        async def work() -> None:
+            async for event in mine:
+                hear(event)
+                event.ack()
+
+        self._tasks.append(asyncio.create_task(work()))
+
     async def send_durable(self, event: dict[str, Any]) -> None:
         await self._connection.publish(event, durable=True)
 
@@ -58,6 +70,7 @@ class PalioClient(Client):
 class Palio(System):
     name = "Palio"
     distribution = "palio"
+    cannot: ClassVar[Mapping[str, str]] = {}
     notes = (
         "The whole filter is tested by the broker, which names the subscriptions that an event is "
         "for. Each filter of the fan-out is a text of its own. Clients have their kernels loaded "

@@ -48,6 +48,8 @@ class Wanted(NamedTuple):
 
 Move = Callable[[Wanted], Awaitable[None]]
 
+NO_GROUPS: Final[Mapping[str, str]] = {"groups": "only Palio and JetStream are compared"}
+
 
 class Running(NamedTuple):
     """A broker at work."""
@@ -96,6 +98,10 @@ class Client(ABC):
         """Hear what is published as durable, and acknowledge it."""
         raise NotImplementedError
 
+    async def work(self, hear: Hear) -> None:
+        """Take a share of what is published as durable, a few at a time, and acknowledge each."""
+        raise NotImplementedError
+
     async def send_durable(self, event: Event) -> None:
         """Publish, and return when the broker says that the event is kept."""
         raise NotImplementedError
@@ -113,7 +119,7 @@ class System(ABC):
     """The command of its broker."""
     package: ClassVar[str] = ""
     """Debian's package of that."""
-    cannot: ClassVar[Mapping[str, str]] = {}
+    cannot: ClassVar[Mapping[str, str]] = NO_GROUPS
     """Rows that it has no figure for, and why."""
     notes: ClassVar[str] = ""
     """What is to be known of its figures."""

@@ -62,6 +62,12 @@ LINES: Final = (
     Line("the same beside all filters", (("beside", "p50_ms"),)),
     Line("durable, one on its way, acknowledged, p50 us", (("durable", "p50_us"),)),
     Line("durable, 64 on their way, acknowledged events/s", (("durable-64", "rate"),)),
+    Line("four workers of one group, durable, done events/s", (("groups", "rate"),)),
+    Line(
+        "the same, CPU us an event: broker / clients",
+        (("groups", "broker_us"), ("groups", "clients_us")),
+        "{} / {}",
+    ),
     Line("broker ready: CPU s; MB resident", (("ready", "cpu_s"), ("ready", "mb")), "{}; {}"),
 )
 

@@ -13,6 +13,7 @@ import msgspec
 import uvloop
 
 from benchmarks.peer_systems.bench import Bench, Figures, Job
+from benchmarks.peer_systems.groups import Group
 from benchmarks.peer_systems.registry import SYSTEMS
 from benchmarks.peer_systems.rows import Durable, Many, OneSubscriber, moved
 
@@ -39,6 +40,10 @@ async def run(job: Job) -> dict[str, Figures]:
         if job.system != "echo":
             await durable.compared()
         await durable.close()
+    if "groups" in rows:
+        group = await Group.ready(bench)
+        found["groups"] = await bench.repeated(group.load) | group.compared()
+        await group.close()
     return found
 
 
