@@ -313,3 +313,18 @@ async def test_a_group_has_one_order() -> None:
         ):
             with pytest.raises(InvalidInput, match=problem):
                 await bob.subscribe("EXISTS x", **options)
+
+
+@in_virtual_time
+async def test_a_dead_letter_lets_the_next_event_of_its_key_go() -> None:
+    """Nothing else happens afterwards that would send it."""
+    async with Network() as net:
+        ann = await net.connect("b1")
+        _, sub = await ordered(net, max_attempts=1)
+        await ann.publish({"x": 1, "key": "k"}, durable=True)
+        await ann.publish({"x": 2, "key": "k"}, durable=True)
+        first = await sub.receive()
+        assert first["x"] == 1
+        first.nack(reason="poison")
+        second = await sub.receive(timeout=30.0)
+        assert second["x"] == 2

@@ -276,6 +276,7 @@ class Consumers:
             core.perform(
                 core.durability.events.acknowledge(now, subject, deliveries.floor, above, b"")
             )
+        self.pump(durable)  # the next events of its keys are due
 
     def _not_buried(self, durable: Durable, flight: Flight, _reason: str) -> None:
         """Try the entry once more, as the disk refused its letter."""
